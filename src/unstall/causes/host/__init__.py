@@ -1,0 +1,1 @@
+"""Causes in the host layer."""

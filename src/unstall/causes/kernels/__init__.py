@@ -1,0 +1,1 @@
+"""Causes in the kernels layer."""

@@ -1,0 +1,1 @@
+"""The nouns: frozen records and tables that every stage shares. No I/O."""

@@ -1,0 +1,173 @@
+"""A finding: one cause, the time it explains, and the rows that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from unstall.model.ledger import Activity, Basis, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line to blame, in the user's own file whenever one is.
+
+    Attributes:
+        code: the line's text, stripped; empty where the file cannot be read.
+        framework: the library's frame that did it on the user's behalf, if any.
+        key: the configuration key that governs it, as ``TrainingArguments.dataloader_num_workers``.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+    framework: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment variable is to blame."""
+
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command that started the training is to blame."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine is to blame, not the script."""
+
+    what: str
+
+
+Where = Line | Environment | Command | Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured number, and what it was measured on.
+
+    Attributes:
+        source: event rows or a summary row, as ``rank 0: events FETCH[212]``; any number can be walked to it.
+    """
+
+    what: str
+    value: float
+    unit: str
+    source: str = ""
+
+
+class Scope(str, Enum):
+    """Which part of the job the time belongs to."""
+
+    STEADY = "steady"  # of every steady step
+    STARTUP = "startup"  # once a run
+    PERIODIC = "periodic"  # now and then: epochs, evaluations, checkpoints
+
+
+class Weight(IntEnum):
+    """How specific a finding is; where two want the same time the heavier one gets it."""
+
+    FALLBACK = 0  # a line is hot, no cause is known
+    ESTIMATED = 1  # no interval shows it
+    OVERLAP = 2  # the work is needed, but nothing overlaps it
+    NEEDLESS = 3  # the work need not be done
+    TIMED = 4  # an interval of just this was timed
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """Ledger time that a finding stands on, summed over the finding's scope and all ranks.
+
+    Attributes:
+        line: ``FILE:LINE`` within the entry, where only that line's time is meant; None for any.
+    """
+
+    phase: Phase
+    activity: Activity
+    ns: int
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What the remedy would give here, by itself.
+
+    Attributes:
+        low_ns, high_ns: ns a step for a STEADY finding; ns in this run for the others.
+        basis: "arithmetic", "ablation" or "proved".
+    """
+
+    low_ns: int
+    high_ns: int
+    basis: str = "arithmetic"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_ns <= self.high_ns:
+            raise ValueError("a saving's bounds are out of order")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a cause explains.
+
+    A cause fills in all but *spent_ns* and *share*, which `causes/_explain` allots.
+
+    Attributes:
+        cause: the cause's id, ``layer/name``.
+        title: one line, what is slow here, with its number.
+        stakes: ledger time it stands on; its spent time is at most their sum.
+        fault: False for information on what bounds a healthy run.
+        spent_ns: allotted ledger time over the scope.
+        share: of the job (or of the steady step where its length is not known).
+        also: causes and lines that stood on the same time and lost it to this one.
+    """
+
+    cause: str
+    title: str
+    where: Where
+    scope: Scope
+    stakes: tuple[Stake, ...]
+    weight: Weight
+    basis: Basis
+    evidence: tuple[Evidence, ...]
+    saving: Saving | None = None
+    fault: bool = True
+    spent_ns: int = 0
+    share: float = 0.0
+    also: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def layer(self) -> str:
+        return self.cause.partition("/")[0]
+
+    @property
+    def claim_ns(self) -> int:
+        """Time asked for: the sum of the stakes."""
+        return sum(stake.ns for stake in self.stakes)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that may cost time, unproved: no time of its own."""
+
+    cause: str
+    title: str
+    where: Where
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """A cause that could not look, and what to record so that it can."""
+
+    cause: str
+    because: str

@@ -1,0 +1,94 @@
+"""A remedy: a change to the run, as data.
+
+An edit says *what* changes, at one call site.  ``remedies/override.py`` carries it out in
+a live process and ``remedies/patch.py`` in source text, so the two cannot drift apart,
+and a plan can be written to JSON, sent to another process, and shown in a report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+Scalar = bool | int | float | str | None
+
+
+class Safety(str, Enum):
+    """What a remedy may do to the training, in this run."""
+
+    SAME_BITS = "SAME_BITS"  # not one bit of the losses differs
+    SAME_DISTRIBUTION = "SAME_DISTRIBUTION"  # only which random numbers are drawn differs
+    SAME_MATH = "SAME_MATH"  # only rounding differs
+    CHANGES_TRAINING = "CHANGES_TRAINING"  # precision, batch size, order, accumulation
+
+
+@dataclass(frozen=True, slots=True)
+class SetKeyword:
+    """Pass *keyword* = *value* to the call of *call* that begins on *line* of *file*.
+
+    Attributes:
+        call: dotted import path of what is called, as ``torch.utils.data.DataLoader``.
+        position: where the parameter stands when passed without its name (``self`` not counted), or None for keyword-only.
+    """
+
+    file: str
+    line: int
+    call: str
+    keyword: str
+    value: Scalar
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCall:
+    """Do not make the call of *call* on *line* of *file*; for statements whose result is not used."""
+
+    file: str
+    line: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetEnvironment:
+    """Start the command with *variable* set to *value*."""
+
+    variable: str
+    value: str
+
+
+Edit = SetKeyword | RemoveCall | SetEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A value worth searching: the keyword of the remedy's first edit.
+
+    Attributes:
+        scale: "linear" or "powers" (of two).
+    """
+
+    keyword: str
+    predicted: int
+    low: int
+    high: int
+    scale: str = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change and what it promises.
+
+    Attributes:
+        id: ``cause-id#what``, unique in a report.
+        title: imperative, one line.
+        safety: what it may do to the training, judged from this run.
+        edits: carried out in order, undone in reverse; empty for advice.
+        why: what the safety rests on, or what to change by hand where there is no edit.
+    """
+
+    id: str
+    title: str
+    safety: Safety
+    edits: tuple[Edit, ...] = ()
+    knobs: tuple[Knob, ...] = ()
+    why: str = ""

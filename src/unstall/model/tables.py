@@ -1,0 +1,251 @@
+"""Evidence that several causes share, each computed once, lazily, by `accounts`.
+
+Causes get a `Tables` and read what they need; a table that could not be made is empty or None.
+All times are over the steady steps unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from unstall.model.finding import Line
+from unstall.model.ledger import Activity, Phase
+from unstall.model.remedy import Safety
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A user's line and the ledger time that stack samples put on it.
+
+    Attributes:
+        line: innermost frame in the user's own code.
+        spent_ns: over the steady steps, all ranks; by activity in *parts*, which sum to it.
+        samples: how many stack samples that is; error_ns: standard error of spent_ns.
+        callee: what the line calls where most of the time goes, as ``json.dump`` (module.function of the
+            outermost library frame below the line), or "" where the line itself is the leaf.
+        callees: the same for every library function that was seen, with its share of the line's time.
+        library: file of the innermost library frame, or "".
+        chain: the user's lines that led to it, outermost first, the line itself last.
+    """
+
+    line: Line
+    phase: Phase
+    spent_ns: int
+    parts: tuple[tuple[Activity, int], ...]
+    samples: int
+    error_ns: int
+    callee: str = ""
+    callees: tuple[tuple[str, float], ...] = ()
+    library: str = ""
+    chain: tuple[Line, ...] = ()
+
+    def part_ns(self, *activities: Activity) -> int:
+        return sum(ns for activity, ns in self.parts if activity in activities)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLine:
+    """A user's line inside a data worker, with its share of the worker's busy samples."""
+
+    line: Line
+    share: float
+    samples: int
+    callee: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderUse:
+    """One loader (or a function that makes the batch) as the loop used it.
+
+    Attributes:
+        site: where it was made; made_by: "DataLoader", or the function's name where there is no DataLoader.
+        trains: its batches reached a forward with gradients.
+        workers, batch_size, prefetch, persistent, context: as configured; None where not known.
+        batches: batches taken in the steady steps; per_step: batches a step.
+        wait_ns: time the loop waited for, or made, its batches in the steady steps (ledger time of FETCH).
+        iterators: how often an iterator was made over the whole run; iterator_ns: time each took to be made,
+            first_batch_ns: how long the loop waited for the first batch of each.
+        batch_wall_ns, batch_cpu_ns, batch_blocked_ns, batch_run_queue_ns: what one batch costs whoever makes it, medians.
+        batch_team_cpu_ns: CPU time of all threads of the worker for one batch, median.
+        getitem_ns, collate_ns, pickle_ns: parts of it, medians; None where not observed.
+        nbytes: size of a batch, median.
+        worker_threads: threads that a worker's tensor operations may use; None where not observed.
+        draws_random: whether making a batch changed the state of a global random generator; None where not observed.
+    """
+
+    number: int
+    site: Line
+    made_by: str
+    trains: bool
+    batches: int
+    per_step: float
+    wait_ns: int
+    workers: int | None = None
+    batch_size: int | None = None
+    prefetch: int | None = None
+    persistent: bool | None = None
+    context: str | None = None
+    iterators: int = 0
+    iterator_ns: tuple[int, ...] = ()
+    first_batch_ns: tuple[int, ...] = ()
+    batch_wall_ns: int = 0
+    batch_cpu_ns: int = 0
+    batch_blocked_ns: int = 0
+    batch_run_queue_ns: int = 0
+    batch_team_cpu_ns: int = 0
+    getitem_ns: int | None = None
+    collate_ns: int | None = None
+    pickle_ns: int | None = None
+    nbytes: int = 0
+    worker_threads: int | None = None
+    draws_random: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """CPUs this training may use, and uses.
+
+    Attributes:
+        usable: CPUs of the affinity mask, bounded by the control group's quota.
+        ranks_here: ranks of this training on this machine.
+        main_busy: mean CPUs that the training process kept busy in steady steps; None where not observed.
+        busy_outside_fetch: the same while the loop was not waiting for data.
+        others_busy: mean CPUs that other programs of the machine kept busy; None where not observed.
+        starved_share: share of steady time in which the training thread (or its team) was runnable without a CPU.
+    """
+
+    usable: float
+    ranks_here: int = 1
+    main_busy: float | None = None
+    busy_outside_fetch: float | None = None
+    others_busy: float | None = None
+    starved_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How step time and memory change over the run, warm-up left out.
+
+    Attributes:
+        first_ns, last_ns: median step time of the first and last fifth of the steps.
+        growth_ns_per_step: Theil-Sen slope of step time, and the bounds of its 95 % interval.
+        by_phase: slope by phase, ns a step.
+        rss_bytes_per_step: slope of the process's memory; None where not observed.
+        steps: steps it rests on.
+    """
+
+    first_ns: int
+    last_ns: int
+    growth_ns_per_step: float
+    growth_low: float
+    growth_high: float
+    by_phase: tuple[tuple[Phase, float], ...]
+    rss_bytes_per_step: float | None
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """One compile window of the whole run.
+
+    Attributes:
+        number: 0 for a frame's first compilation, n for its n-th recompilation.
+        frame: the function that was compiled; site: the user's line that asked for compilation (torch.compile, Module.compile).
+        reason: why it was compiled anew, in the compiler's words; "" where it was not.
+        guard: the line that the failed guard names, if any.
+        step: step it happened in, or -1.
+    """
+
+    start_ns: int
+    ns: int
+    number: int
+    compile_id: str
+    frame: Line | None
+    site: Line | None
+    reason: str = ""
+    guard: Line | None = None
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """Garbage collections set off at one place, over the steady steps.
+
+    Attributes:
+        line: the user's line; explicit: it calls ``gc.collect`` (itself or through a library).
+        called: the frame that called, where it is not the user's.
+    """
+
+    line: Line
+    explicit: bool
+    count: int
+    spent_ns: int
+    generation: int
+    phase: Phase
+    called: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """Checkpoints written at one place, over the whole run."""
+
+    line: Line
+    count: int
+    spent_ns: int
+    steady_count: int
+    steady_ns: int
+    nbytes: int
+    steps_between: float
+
+
+class Tables(Protocol):
+    """The shared evidence. Every attribute is computed when first read."""
+
+    @property
+    def lines(self) -> tuple[HotLine, ...]:
+        """Hot lines of the steady steps, the hottest first."""
+
+    @property
+    def outside_lines(self) -> tuple[HotLine, ...]:
+        """Hot lines of all time outside the steady steps, the hottest first."""
+
+    @property
+    def worker_lines(self) -> tuple[WorkerLine, ...]: ...
+
+    @property
+    def loaders(self) -> tuple[LoaderUse, ...]: ...
+
+    @property
+    def cores(self) -> Cores: ...
+
+    @property
+    def trend(self) -> Trend | None: ...
+
+    @property
+    def compiles(self) -> tuple[Compile, ...]: ...
+
+    @property
+    def collections(self) -> tuple[Collections, ...]: ...
+
+    @property
+    def saves(self) -> tuple[Saves, ...]: ...
+
+    @property
+    def steady_steps(self) -> int:
+        """Steady steps of the training (rolled-up ones counted each)."""
+
+    @property
+    def step_ns(self) -> int:
+        """Median wall time of a steady step, 0 where there is none."""
+
+    @property
+    def steady_ns(self) -> int:
+        """Ledger time of all steady steps, all ranks."""
+
+    @property
+    def input_safety(self) -> Safety:
+        """What changing the number of workers may do to this training."""
+
+    def place(self, text: str) -> Line | None:
+        """Return the line that a recorded ``FILE:LINE:FUNCTION`` names, with its code."""
