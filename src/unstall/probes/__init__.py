@@ -1,0 +1,45 @@
+"""What runs inside the training process: one module a signal, each found by walking this folder.
+
+A probe is a module with ``AFTER``, the module after whose import it is installed, and
+``install(recorder)``.  Modules whose name starts with an underscore are shared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable
+from types import ModuleType
+
+from unstall.probes._recorder import Probe, Recorder
+
+
+def start(recording: str, injected_ns: int, when: Callable[[str, Callable[[ModuleType], None]], None]) -> Recorder:
+    """Begin to record this process and install every probe once what it watches has been imported.
+
+    Args:
+        recording: folder to record to.
+        injected_ns: when this process first ran our code.
+        when: ``when(name, callback)`` calls back after the import of *name*.
+    """
+    recorder = Recorder(recording, injected_ns)
+    recorder.when = when
+    for info in pkgutil.iter_modules(__path__):
+        if not info.name.startswith("_") and info.name not in recorder.config.get("without", ()):
+            _arrange(recorder, info.name, when)
+    os.register_at_fork(after_in_child=recorder.reset_in_child)
+    recorder.announce()
+    return recorder
+
+
+def _arrange(recorder: Recorder, name: str, when: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
+    probe = Probe(name, recorder)
+    with probe.guard():
+        module = importlib.import_module(f"{__name__}.{name}")
+
+        def install(_: ModuleType) -> None:
+            with probe.guard():
+                module.install(probe)
+
+        when(module.AFTER, install)

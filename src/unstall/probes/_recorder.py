@@ -1,0 +1,289 @@
+"""The recorder of one process: the accounting, the rows it closes and the file they go to."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from unstall.model import wire
+from unstall.model.wire import Activity, Frame, Phase, cell
+from unstall.probes._accounting import Accounting
+
+if TYPE_CHECKING:
+    from unstall.probes.loaders import Loaders
+
+DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so that a long run stays small
+WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single steps in every so much time
+ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
+FLUSH_NS = 50_000_000  # a killed process loses at most this much, and the step it was in
+MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
+GAUGE_NS = 500_000_000
+
+
+class Recorder:
+    """What this process does, as far as the probes tell.
+
+    Attributes:
+        config: the launcher's config.json.
+        accounting: the training thread's exclusive-time stack.
+        thread: identifier of the training thread.
+        step: steps closed so far.
+        begun: whether the loop has begun: a batch was taken, or a forward made with gradients.
+        detailed: whether single steps and spans are being written now.
+        role: "main", "forked" (a child by fork that has not trained yet), "worker".
+    """
+
+    when: Callable[[str, Callable[[ModuleType], None]], None]
+    loaders: Loaders | None = None  # set by the probe of the loaders
+
+    def __init__(self, recording: str, injected_ns: int) -> None:
+        self.recording = recording
+        with open(os.path.join(recording, "config.json"), encoding="utf-8") as file:
+            self.config: dict[str, object] = json.load(file)
+        self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
+        self.said: set[str] = set()
+        self._begin(injected_ns, "main")
+        cpu = min(time.thread_time_ns(), max(0, time.monotonic_ns() - injected_ns))
+        # Imports up to torch's: no sampler was there yet, so the CPU clock tells running from waiting for the disk.
+        self.accounting.add(cell(Phase.STARTUP, Activity.PYTHON), cpu)
+        self.accounting.add(cell(Phase.STARTUP, Activity.IO), max(0, time.monotonic_ns() - injected_ns - cpu))
+
+    def _begin(self, origin_ns: int, role: str) -> None:
+        self.role = role
+        self.origin_ns = origin_ns
+        self.thread = threading.get_ident()
+        self.accounting = Accounting(origin_ns)
+        self.step = 0
+        self.detailed = True
+        self.ended = False
+        self.trains = False
+        self.begun = False
+        self.closer: int | None = None  # the optimizer that closes steps; BACKWARD_CLOSES where none does
+        self._row_start = origin_ns
+        self._pending: list[bytes] = []
+        self._spans: list[bytes] = []
+        self._span_count = 0
+        self._rolled = 0
+        self._first_rolled = 0
+        self._flushed = origin_ns
+        self._gauged = 0
+        self._window_from = origin_ns
+        self._cpu = 0
+        self._rolled_cells: dict[int, int] = {}
+        self._writer: wire.Writer | None = None
+
+    # ------------------------------------------------------------ this process
+
+    def announce(self) -> None:
+        """Say who this process is, and that it imported torch; write the file's head."""
+        self._open()
+        if self.role != "worker":
+            self._note("torch")
+        import atexit
+
+        atexit.register(self.end)
+
+    def _open(self) -> wire.Writer:
+        if self._writer is None:
+            torch = sys.modules.get("torch")
+            self._writer = wire.Writer(os.path.join(self.recording, f"{os.getpid()}-{self.origin_ns}.wire"))
+            env = os.environ
+            self._writer.json(
+                Frame.HELLO,
+                {
+                    "pid": os.getpid(),
+                    "ppid": os.getppid(),
+                    "role": self.role,
+                    "origin_ns": self.origin_ns,
+                    "thread": threading.get_native_id(),
+                    "python": sys.version.split()[0],
+                    "torch": getattr(torch, "__version__", None),
+                    "rank": env.get("RANK"),
+                    "local_rank": env.get("LOCAL_RANK"),
+                    "world_size": env.get("WORLD_SIZE"),
+                    "argv": sys.argv,
+                },
+            )
+        return self._writer
+
+    def _note(self, folder: str, **more: object) -> None:
+        record = {"pid": os.getpid(), "thread": threading.get_native_id(), "role": self.role, **more}
+        with open(os.path.join(self.recording, folder, str(os.getpid())), "w", encoding="utf-8") as file:
+            json.dump(record, file)
+
+    def reset_in_child(self) -> None:
+        """Forget the parent's state in a forked child; it stays silent until it trains or loads."""
+        self._writer = None  # the parent's descriptor stays open here, unused: it is the parent's file
+        self._begin(time.monotonic_ns(), "forked")
+
+    def become_worker(self, worker: int) -> None:
+        """Take this process for a data worker."""
+        self.role = "worker"
+        self._open()
+        self._note("torch", worker=worker)
+        self._note("trains", worker=worker)
+
+    def mine(self) -> bool:
+        """Return whether the caller is the training thread; adopt the thread that trains if no step was closed yet."""
+        return threading.get_ident() == self.thread
+
+    def adopt(self) -> bool:
+        """Make the calling thread the training thread, where none has trained so far.
+
+        A forked child becomes a training process of its own here.
+        """
+        if threading.get_ident() != self.thread:
+            if self.step:
+                self.say("two threads train in one process; only the first one is recorded")
+                return False
+            self.thread = threading.get_ident()
+            self.accounting.leave(1)
+            self.fact({"thread": threading.get_native_id()})
+        if self.role == "forked":
+            self.role = "main"
+            self._open()
+            self._note("torch")
+            from multiprocessing import util
+
+            util.Finalize(None, self.end, exitpriority=-100)
+        return True
+
+    # ------------------------------------------------------------ what probes report
+
+    def fact(self, facts: dict[str, object]) -> None:
+        if not self.ended and self.role != "forked":
+            self._open().json(Frame.FACTS, facts)
+
+    def text(self, text: str) -> int:
+        return self._open().text(text)
+
+    def span(self, kind: int, start: int, end: int, name: str = "", value: int = 0, *, rare: bool = False) -> None:
+        """Record a span on the training thread's lane; *rare* ones are kept outside the detailed windows too."""
+        if (self.detailed or rare) and self._span_count < MOST_SPANS and not self.ended:
+            self._span_count += 1
+            self._spans.append(wire.SPAN.pack(kind, self.step, start, end, self.text(name), value))
+
+    def say(self, message: str) -> None:
+        """Say *message* on stderr, once."""
+        if message not in self.said:
+            self.said.add(message)
+            sys.stderr.write(f"unstall: {message}\n")
+
+    # ------------------------------------------------------------ steps
+
+    def begin_loop(self) -> None:
+        """End the start-up here, at the first batch or forward with gradients."""
+        if not self.begun:
+            self.begun = True
+            self._row(0, wire.ENDS_OUTSIDE)
+            self.accounting.set_base(Phase.BETWEEN)
+
+    def saw_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Hear of the arguments of a forward with gradients; replaced by whoever looks for where they come from."""
+
+    def close_step(self, closer: int) -> None:
+        """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES."""
+        if self.ended:
+            return
+        if not self.trains:
+            self.trains = True
+            self._note("trains", rank=os.environ.get("RANK"))
+        self.step += 1
+        self._row(1, closer)
+        self.accounting.set_base(Phase.BETWEEN)
+        for probe, act in self.at_step:
+            if probe.on:
+                with probe.guard():
+                    act(self.step)
+
+    def _row(self, steps: int, closer: int) -> None:
+        now, cells, marks = self.accounting.take()
+        if self.detailed and not self._rolled:
+            self._write_row(self.step - steps, steps, closer, now, cells, marks)
+        else:
+            self._rolled += steps
+            for number, ns in cells:
+                self._rolled_cells[number] = self._rolled_cells.get(number, 0) + ns
+            if now - self._row_start >= ROLLED_NS or self.detailed or closer == wire.ENDS_OUTSIDE:
+                self._write_row(self.step - self._rolled, self._rolled, closer, now, list(self._rolled_cells.items()), [])
+                self._rolled, self._rolled_cells = 0, {}
+        if self.step > DETAILED_STEPS:
+            self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
+        if now - self._flushed > FLUSH_NS:
+            self.flush(now)
+
+    def _write_row(
+        self, first: int, steps: int, closer: int, now: int, cells: list[tuple[int, int]], marks: list[tuple[int, int]]
+    ) -> None:
+        cpu = time.thread_time_ns() if threading.get_ident() == self.thread else self._cpu
+        body = [wire.ROW.pack(first, steps, closer, 0, self._row_start, now, max(0, cpu - self._cpu), len(cells), len(marks))]
+        body += [wire.CELL.pack(number, ns) for number, ns in cells]
+        ends = [began for _, began in marks[1:]] + [now]
+        body += [wire.MARK.pack(phase, end - began) for (phase, began), end in zip(marks, ends)]
+        payload = b"".join(body)
+        self._pending.append(wire.HEAD.pack(Frame.ROW, len(payload)) + payload)
+        self._row_start, self._cpu = now, cpu
+
+    def flush(self, now: int | None = None) -> None:
+        """Write what is pending; on a full disk say so once and record no more."""
+        writer = self._open()
+        try:
+            if self._spans:
+                spans, self._spans = b"".join(self._spans), []
+                writer.frame(Frame.SPANS, spans)
+            if self._pending:
+                pending, self._pending = b"".join(self._pending), []
+                writer.raw(pending)
+        except OSError as error:
+            self.ended = True
+            self.say(f"the recording ends here, the training goes on: {error}")
+        self._flushed = now or time.monotonic_ns()
+
+    def end(self) -> None:
+        """Write the rest of the time and the end mark; called when the process ends in good order."""
+        if self.ended or self.role not in ("main",):
+            return
+        self._row(0, wire.ENDS_OUTSIDE)
+        self.flush()
+        if not self.ended:
+            self.ended = True
+            self._open().json(Frame.BYE, {"at_ns": self._row_start})
+
+
+class Probe:
+    """A probe's switch: on until it errs.
+
+    Attributes:
+        on: False once it has switched itself off.
+    """
+
+    def __init__(self, name: str, recorder: Recorder) -> None:
+        self.name = name
+        self.recorder = recorder
+        self.on = True
+
+    def switch_off(self, error: Exception) -> None:
+        """Record nothing more of this signal, say so once, and let the training go on."""
+        if self.on:
+            self.on = False
+            reason = f"{type(error).__name__}: {error}"
+            self.recorder.say(f"probe {self.name} switched itself off, the training goes on: {reason}")
+            try:
+                self.recorder._open().json(Frame.TROUBLE, {"probe": self.name, "error": reason})
+            except OSError:
+                self.recorder.ended = True
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Switch the probe off where the body errs."""
+        try:
+            yield
+        except Exception as error:
+            self.switch_off(error)

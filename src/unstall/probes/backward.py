@@ -1,0 +1,58 @@
+"""Backward: every entry into the autograd engine, ``loss.backward()`` and ``autograd.grad`` alike."""
+
+from __future__ import annotations
+
+import functools
+from threading import get_ident
+
+import torch
+import torch.autograd.graph
+
+from unstall.model.wire import BACKWARD_CLOSES, Phase
+from unstall.probes._around import is_compiling
+from unstall.probes._recorder import Probe
+
+AFTER = "torch"
+WITHOUT_OPTIMIZER = 3  # backward passes without any optimizer step, after which backward itself closes the steps
+
+
+def install(probe: Probe) -> None:
+    recorder = probe.recorder
+    original = torch.autograd.graph._engine_run_backward
+    seen = [0]
+
+    def enter() -> int:
+        if recorder.role == "forked":
+            recorder.adopt()
+        recorder.begin_loop()
+        return recorder.accounting.enter_phase(Phase.BACKWARD)
+
+    def leave(depth: int) -> None:
+        recorder.accounting.leave(depth)
+        if depth > 1:
+            return
+        recorder.accounting.set_base(Phase.BETWEEN)
+        if recorder.closer is None:
+            seen[0] += 1
+            if seen[0] > WITHOUT_OPTIMIZER:
+                recorder.closer = BACKWARD_CLOSES
+        if recorder.closer == BACKWARD_CLOSES:
+            recorder.close_step(BACKWARD_CLOSES)
+
+    @functools.wraps(original)
+    def run_backward(*args, **kwargs):  # type: ignore[no-untyped-def]
+        if is_compiling() or not probe.on or (get_ident() != recorder.thread and not recorder.adopt()):
+            return original(*args, **kwargs)
+        depth = -1
+        with probe.guard():
+            depth = enter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if depth >= 0:
+                with probe.guard():
+                    leave(depth)
+
+    # The name is imported into both namespaces, and each caller uses its own.
+    torch.autograd.graph._engine_run_backward = run_backward
+    torch.autograd._engine_run_backward = run_backward

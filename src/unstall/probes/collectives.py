@@ -1,0 +1,50 @@
+"""Collectives that the training thread calls, and the process group it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstall.model.wire import Activity, Kind
+from unstall.probes._around import around
+from unstall.probes._recorder import Probe
+from unstall.probes._sites import call_site
+
+AFTER = "torch.distributed.distributed_c10d"
+OPERATIONS = (
+    "all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "scatter", "scatter_object_list", "send",
+)  # fmt: skip
+
+
+def install(probe: Probe) -> None:
+    import torch.distributed as distributed
+    from torch.distributed import distributed_c10d as c10d
+
+    recorder = probe.recorder
+
+    def observed(name: str) -> Any:
+        def before(*args: object, **kwargs: object) -> tuple[int, int, str]:
+            user, _ = call_site(3)
+            return recorder.accounting.enter_activity(Activity.COLLECTIVE), recorder.accounting.last, user
+
+        def after(token: tuple[int, int, str]) -> None:
+            depth, start, user = token
+            end = recorder.accounting.leave(depth)
+            if depth < 2 or recorder.accounting.stack[-1] % len(Activity) != Activity.COLLECTIVE:  # not inside another
+                recorder.span(Kind.COLLECTIVE, start, end, f"{name}|{user}")
+
+        return around(probe, getattr(c10d, name), before, after)
+
+    def joined(_: None) -> None:
+        if c10d.is_initialized():
+            recorder.fact({"rank": c10d.get_rank(), "world_size": c10d.get_world_size(), "backend": c10d.get_backend()})
+
+    for name in OPERATIONS:
+        if hasattr(c10d, name):
+            wrapped = observed(name)
+            setattr(c10d, name, wrapped)
+            if hasattr(distributed, name):
+                setattr(distributed, name, wrapped)
+    wrapped = around(probe, c10d.init_process_group, lambda *a, **k: recorder.adopt() and None, joined)
+    c10d.init_process_group = distributed.init_process_group = wrapped

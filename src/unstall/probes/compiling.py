@@ -1,0 +1,143 @@
+"""Compile windows, why something was compiled anew, and which line asked for compilation."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from threading import get_ident
+from types import CodeType
+from typing import Any
+
+import torch
+import torch._logging
+
+from unstall.model.wire import Activity, Kind
+from unstall.probes._around import is_compiling
+from unstall.probes._recorder import Probe
+from unstall.probes._sites import call_site
+
+AFTER = "torch"
+WANTED = ("recompile_reasons",)
+MOST_REASONS = 500
+
+
+def install(probe: Probe) -> None:
+    Compiling(probe)
+
+
+class Compiling:
+    """Times compile windows on the training thread and collects the compiler's own reasons."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.open: list[tuple[int, int, str, str]] = []
+        self.sites = 0
+        self.reasons = 0
+        self.recorder.when("torch._dynamo.callback", self.watch_windows)
+        original = torch._logging.trace_structured
+        torch._logging.trace_structured = self.tap(original)
+        torch.compile = self.remembering(torch.compile)
+
+    def watch_windows(self, module: Any) -> None:
+        with self.probe.guard():
+            module.callback_handler.register_start_callback(self.start)
+            module.callback_handler.register_end_callback(self.end)
+
+    def start(self, *args: Any) -> None:
+        if not self.probe.on or get_ident() != self.recorder.thread:
+            return
+        with self.probe.guard():
+            depth = self.recorder.accounting.enter_activity(Activity.COMPILE)
+            identity = str(getattr(args[0], "compile_id", "")) if args else ""  # arguments since torch 2.8
+            user, library = call_site(2)
+            self.open.append((depth, self.recorder.accounting.last, identity, f"{user}|{library}"))
+
+    def end(self, *args: Any) -> None:
+        if not self.open or get_ident() != self.recorder.thread:
+            return
+        with self.probe.guard():
+            depth, start, identity, site = self.open.pop()
+            end = self.recorder.accounting.leave(depth)
+            number = identity.split("_")[0].rpartition("/")[2]
+            self.recorder.span(
+                Kind.COMPILE, start, end, f"{identity}|{site}", int(number) if number.isdigit() else 0, rare=True
+            )
+
+    def tap(self, original: Any) -> Any:
+        """Stand in for ``trace_structured``, and build only the payloads that are wanted.
+
+        The compiler looks at the parameter's name ``metadata_fn``; an error that escaped would fail the compilation.
+        """
+
+        @functools.wraps(original)
+        def trace_structured(name: str, metadata_fn: Any = dict, *, payload_fn: Any = lambda: None, **kwargs: Any) -> Any:
+            if name == "artifact" and self.probe.on and self.reasons < MOST_REASONS:
+                with self.probe.guard():
+                    self.hear(metadata_fn, payload_fn)
+            return original(name, metadata_fn, payload_fn=payload_fn, **kwargs)
+
+        return trace_structured
+
+    def hear(self, metadata_fn: Any, payload_fn: Any) -> None:
+        if metadata_fn().get("name") not in WANTED:
+            return
+        self.reasons += 1
+        reasons = payload_fn()
+        code = compiled_code()
+        identity = torch._guards.CompileContext.current_compile_id()
+        self.recorder.fact(
+            {
+                f"recompile:{self.reasons}": {
+                    "id": str(identity),
+                    "frame": f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}" if code else "",
+                    "reasons": reasons if isinstance(reasons, str) else [str(reason) for reason in reasons or ()][:3],
+                    "called": call_site(2)[0],
+                }
+            }
+        )
+
+    def remembering(self, original: Any) -> Any:
+        """Wrap ``torch.compile`` (``Module.compile`` goes through it) to remember who asked, for what, how."""
+
+        @functools.wraps(original)
+        def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or not self.probe.on:
+                return original(model, *args, **kwargs)
+            with self.probe.guard():
+                self.tell_site(model, kwargs)
+            return original(model, *args, **kwargs)
+
+        return compile
+
+    def tell_site(self, model: Any, kwargs: dict[str, Any]) -> None:
+        user, library = call_site(3)
+        function = getattr(type(model), "forward", None) if isinstance(model, torch.nn.Module) else model
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, torch.nn.Module):
+            function = type(owner).forward
+        code = getattr(function, "__code__", None)
+        self.recorder.fact(
+            {
+                f"compile:{self.sites}": {
+                    "site": user,
+                    "library": library,
+                    "target": f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else "",
+                    "bare": model is None,
+                    "settings": {name: str(value) for name, value in kwargs.items()},
+                }
+            }
+        )
+        self.sites += 1
+
+
+def compiled_code() -> CodeType | None:
+    """Return the code that is being compiled now: a local of the compiler's frames, looked up from here."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        compiled = frame.f_locals.get("frame")
+        code = getattr(compiled, "f_code", None)
+        if isinstance(code, CodeType):
+            return code
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

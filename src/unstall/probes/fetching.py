@@ -1,0 +1,191 @@
+"""What making a batch costs, in a data worker or in the training process itself: one record a batch.
+
+The fetchers of ``torch.utils.data`` are wrapped on their classes; forked workers inherit that, spawned
+ones come up with us inside.  Wall time is CPU + run-queue + blocked time, which tells slow CPU work,
+too many processes and slow storage apart.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch
+
+from unstall.model import wire
+from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Frame
+from unstall.probes._recorder import Probe, Recorder
+
+AFTER = "torch"
+MAIN_PROCESS = 0xFFFF
+SEVERAL = 3  # batches whose random draws are looked at, from each worker's start; then one in so many:
+SELDOM = 64
+ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
+
+
+def install(probe: Probe) -> None:
+    fetching = Fetching(probe)
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        kind.fetch = fetching.observing(kind.fetch)
+    os.register_at_fork(after_in_child=fetching.reset)
+
+
+class Fetching:
+    """Times fetches; the collate function of a fetcher is timed by standing in for it during the fetch."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.reset()
+
+    def reset(self) -> None:
+        self.count = 0
+        self.pickled_ns = 0
+        self.collate_ns = 0
+        self.queue = RunQueue()
+        self.worker: int | None = None
+
+    def observing(self, original: Any) -> Any:
+        def fetch(fetcher: Any, index: Any) -> Any:
+            if not self.probe.on:
+                return original(fetcher, index)
+            token = None
+            with self.probe.guard():
+                token = self.before(fetcher)
+            if token is None:
+                return original(fetcher, index)
+            try:
+                batch = original(fetcher, index)
+            finally:
+                fetcher.collate_fn = token.collate
+            with self.probe.guard():
+                self.after(token, index, batch)
+            return batch
+
+        return fetch
+
+    def before(self, fetcher: Any) -> Fetch | None:
+        self.count += 1
+        if self.count == 1:
+            self.find_out_who_we_are()
+        if self.worker is None or (self.count > ALL_UNTIL and self.count % THEN_ONE_IN):
+            return None
+        self.collate_ns = 0
+        token = Fetch(fetcher.collate_fn, self.look_at_generators())
+        fetcher.collate_fn = self.timed(fetcher.collate_fn)
+        token.run_queue = self.queue.read()
+        token.team, token.cpu, token.start = time.process_time_ns(), time.thread_time_ns(), time.monotonic_ns()
+        return token
+
+    def after(self, token: Fetch, index: Any, batch: Any) -> None:
+        end, cpu, team = time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns()
+        run_queue = self.queue.read()
+        flags = 0
+        if token.generators is not None:
+            flags = RANDOM_SEEN | (RANDOM_DRAWN if self.generators() != token.generators else 0)
+        wall = end - token.start
+        samples = len(index) if isinstance(index, (list, tuple)) else 1
+        record = wire.FETCHED.pack(
+            self.worker, 0, self.count, token.start, wall, cpu - token.cpu, run_queue - token.run_queue, team - token.team,
+            max(0, wall - self.collate_ns), self.collate_ns, self.pickled_ns, size_of(batch), samples, flags,
+        )  # fmt: skip
+        self.pickled_ns = 0
+        self.recorder._open().frame(Frame.FETCHES, record)
+
+    def find_out_who_we_are(self) -> None:
+        info = get_worker_info()
+        recorder: Recorder = self.recorder
+        if info is None:
+            self.worker = MAIN_PROCESS if recorder.role == "main" and recorder.mine() else None
+            return
+        self.worker = info.id
+        recorder.become_worker(info.id)
+        recorder.fact({"threads": torch.get_num_threads(), "worker": info.id})
+        self.time_pickling()
+
+    def time_pickling(self) -> None:
+        """Stand in for the pickler that this process's queues use: it works in the queue's own thread."""
+        import multiprocessing.queues as queues
+
+        original, fetching = queues._ForkingPickler, self
+
+        class Pickler(original):  # type: ignore[misc, valid-type]
+            @classmethod
+            def dumps(cls, obj: object, protocol: int | None = None) -> Any:
+                start = time.monotonic_ns()
+                try:
+                    return original.dumps(obj, protocol)
+                finally:
+                    fetching.pickled_ns += time.monotonic_ns() - start
+
+        queues._ForkingPickler = Pickler
+
+    def timed(self, collate: Any) -> Any:
+        def timed_collate(samples: Any) -> Any:
+            start = time.monotonic_ns()
+            try:
+                return collate(samples)
+            finally:
+                self.collate_ns += time.monotonic_ns() - start
+
+        return timed_collate
+
+    def look_at_generators(self) -> list[object] | None:
+        return self.generators() if self.count <= SEVERAL or self.count % SELDOM == 0 else None
+
+    def generators(self) -> list[object]:
+        """Return the states of the global generators of torch, random and (where imported) numpy, to be compared."""
+        states: list[object] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            name, keys, *rest = numpy.random.get_state()
+            states.append((name, keys.tobytes(), *rest))
+        return states
+
+
+class Fetch:
+    """One fetch under way."""
+
+    __slots__ = ("collate", "cpu", "generators", "run_queue", "start", "team")
+
+    def __init__(self, collate: Any, generators: list[object] | None) -> None:
+        self.collate, self.generators = collate, generators
+        self.start = self.cpu = self.team = self.run_queue = 0
+
+
+class RunQueue:
+    """The run-queue time of the calling thread so far, ns; 0 where the kernel does not tell.
+
+    Source: /proc/PID/task/TID/schedstat, second field. The file is kept open: a read costs about 3 us.
+    """
+
+    def __init__(self) -> None:
+        self.thread = -1
+        self.file = -1
+
+    def read(self) -> int:
+        thread = threading.get_native_id()
+        if thread != self.thread:
+            self.thread = thread
+            try:
+                self.file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self.file = -1
+        return int(os.pread(self.file, 80, 0).split()[1]) if self.file >= 0 else 0
+
+
+def size_of(batch: Any, depth: int = 4) -> int:
+    """Return the bytes of the tensors and arrays in *batch*, containers opened to *depth*."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.nbytes)
+    if depth and isinstance(batch, dict):
+        return sum(size_of(part, depth - 1) for part in batch.values())
+    if depth and isinstance(batch, (list, tuple)):
+        return sum(size_of(part, depth - 1) for part in batch[:64])
+    size = getattr(batch, "nbytes", 0)
+    return size if isinstance(size, int) else 0

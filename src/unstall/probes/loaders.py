@@ -1,0 +1,131 @@
+"""Data loaders as the loop sees them: made where, how set, how long each batch was waited for or made."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch.utils.data import dataloader
+
+from unstall.model.wire import Activity, Kind, Phase
+from unstall.probes._around import around
+from unstall.probes._recorder import Probe
+from unstall.probes._sites import call_site
+
+AFTER = "torch"
+_SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
+
+
+def install(probe: Probe) -> None:
+    Loaders(probe)
+
+
+class Loaders:
+    """Numbers the loaders and times what the training thread does in them.
+
+    Attributes:
+        numbers: loader -> number.
+        trains: numbers of loaders whose batch was followed by a forward with gradients.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self.of_iterator: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self.sites: weakref.WeakKeyDictionary[object, tuple[str, str]] = weakref.WeakKeyDictionary()
+        self.trains: set[int] = set()
+        self.last = -1
+        self.recorder.loaders = self
+        loader, iterator = dataloader.DataLoader, dataloader._BaseDataLoaderIter
+        loader.__init__ = around(probe, loader.__init__, self.made, lambda _: None)
+        loader.__iter__ = self.iterating(loader.__iter__)
+        iterator.__next__ = around(probe, iterator.__next__, self.before_batch, self.after_batch)
+        workers = dataloader._MultiProcessingDataLoaderIter
+        workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.leave)
+
+    # A subclass's __init__ calls this one too; the first site seen is the user's.
+    def made(self, loader: object, *args: object, **kwargs: object) -> None:
+        if loader not in self.sites:
+            self.sites[loader] = call_site(3)
+
+    def number(self, loader: Any) -> int:
+        known = self.numbers.get(loader)
+        if known is None:
+            site, library = self.sites.get(loader, ("", ""))
+            known = self.numbers[loader] = len(self.numbers)
+            dataset = loader.dataset
+            context = loader.multiprocessing_context
+            sized = hasattr(type(dataset), "__len__")
+            facts: dict[str, object] = {name: getattr(loader, name, None) for name in _SETTINGS}
+            facts |= {
+                "site": site,
+                "library": library,
+                "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+                "length": len(dataset) if sized else None,
+                "iterable": loader._dataset_kind == dataloader._DatasetKind.Iterable,
+                "sampler": type(loader.sampler).__name__,
+                "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
+                "context": context.get_start_method() if context is not None else None,
+                "batched": hasattr(type(dataset), "__getitems__"),
+            }
+            self.recorder.fact({f"loader:{known}": facts})
+        return known
+
+    def iterating(self, original: Any) -> Any:
+        """Wrap ``DataLoader.__iter__``: remember whose iterator it is, record what making it took."""
+
+        def before(loader: Any) -> tuple[int, int, int]:
+            number = self.number(loader)
+            return number, self.enter(number, Activity.WAIT_DATA), self.recorder.accounting.last
+
+        def after(token: tuple[int, int, int]) -> None:
+            number, depth, start = token
+            end = self.recorder.accounting.leave(depth)
+            self.recorder.span(Kind.ITER, start, end, f"loader:{number}", number, rare=True)
+
+        timed = around(self.probe, original, before, after)
+
+        def __iter__(loader: Any) -> Any:
+            iterator = timed(loader)
+            with self.probe.guard():
+                self.of_iterator[iterator] = number = self.number(loader)
+                if workers := getattr(iterator, "_workers", None):
+                    self.recorder.fact({f"workers_of:{workers[0].pid}": [number, *(w.pid for w in workers)]})
+            return iterator
+
+        return __iter__
+
+    def enter(self, number: int, activity: int) -> int:
+        """Open the phase that a fetch from loader *number* belongs to; evaluation has loaders of its own."""
+        recorder, accounting = self.recorder, self.recorder.accounting
+        evaluates = accounting.stack[0] // len(Activity) == Phase.EVALUATE and number not in self.trains
+        if not evaluates:
+            recorder.begin_loop()
+            if number in self.trains:
+                accounting.set_base(Phase.BETWEEN)
+        depth = accounting.enter_phase(Phase.EVALUATE if evaluates else Phase.FETCH)
+        accounting.enter_activity(activity)
+        return depth
+
+    def before_stop(self, iterator: Any) -> int:
+        return self.enter(self.of_iterator.get(iterator, -1), Activity.WAIT_DATA)
+
+    def leave(self, depth: int) -> None:
+        self.recorder.accounting.leave(depth)
+
+    def before_batch(self, iterator: Any) -> tuple[int, int, int, int, int]:
+        self.last = number = self.of_iterator.get(iterator, -1)
+        workers = iterator._num_workers
+        ready = iterator._data_queue.qsize() if workers else 0
+        depth = self.enter(number, Activity.WAIT_DATA if workers else Activity.LOAD)
+        return depth, self.recorder.accounting.last, number, ready, Kind.WAIT_DATA if workers else Kind.LOAD
+
+    def after_batch(self, token: tuple[int, int, int, int, int]) -> None:
+        depth, start, number, ready, kind = token
+        end = self.recorder.accounting.leave(depth)
+        self.recorder.span(kind, start, end, f"loader:{number}", ready)
+
+    def reached_forward(self) -> None:
+        """The last batch taken reached a forward with gradients: its loader trains."""
+        if self.last >= 0:
+            self.trains.add(self.last)

@@ -1,0 +1,97 @@
+"""Forward: calls of the outermost module, found by looking and then wrapped on its class.
+
+Global module hooks, or hooks on instances, would leave a model uncompiled; a wrapper on the class that
+folds away under Dynamo does not.  To learn the outermost classes ``nn.Module.__call__`` is swapped for the
+first steps only, and put back.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+
+import torch
+
+from unstall.model.wire import Phase
+from unstall.probes._around import around, is_compiling
+from unstall.probes._recorder import Probe
+
+AFTER = "torch"
+LOOK_STEPS = 4  # steps over which outermost classes are learned; an evaluation may come later and is looked for again
+LOOK_AGAIN = (200, 1000)
+
+
+def install(probe: Probe) -> None:
+    Forward(probe)
+
+
+class Forward:
+    """Learns the outermost module classes and times their calls."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.wrapped: set[type] = set()
+        self.inside = False
+        self.original = torch.nn.Module.__call__
+        self.looking = False
+        self.look()
+        self.recorder.at_step.append((probe, self.at_step))
+
+    def at_step(self, step: int) -> None:
+        if self.looking and step >= LOOK_STEPS and step not in LOOK_AGAIN:
+            self.stop_looking()
+        elif step in LOOK_AGAIN and not self.looking:
+            self.look()
+
+    def look(self) -> None:
+        """Swap ``nn.Module.__call__`` so that outermost modules of unknown classes are seen."""
+        original, forward = self.original, self
+
+        def __call__(module, *args, **kwargs):  # type: ignore[no-untyped-def]
+            if is_compiling() or forward.inside or not forward.probe.on:
+                return original(module, *args, **kwargs)
+            return forward.learn(module, args, kwargs)
+
+        if torch.nn.Module.__call__ is original:
+            torch.nn.Module.__call__ = __call__
+            self.swapped, self.looking = __call__, True
+
+    def stop_looking(self) -> None:
+        if torch.nn.Module.__call__ is self.swapped:
+            torch.nn.Module.__call__ = self.original
+        self.looking = False
+
+    def learn(self, module, args, kwargs):  # type: ignore[no-untyped-def]
+        """Wrap the class of *module* if it holds parameters, and make this call."""
+        kind = type(module)
+        with self.probe.guard():
+            new = kind not in self.wrapped and next(iter(module.parameters()), None) is not None
+            if new:
+                self.wrapped.add(kind)
+                kind.__call__ = around(self.probe, kind.__call__, self.enter, self.leave)
+        if new:
+            return kind.__call__(module, *args, **kwargs)
+        return self.original(module, *args, **kwargs)
+
+    def enter(self, module: object, *args: object, **kwargs: object) -> int:
+        if self.inside:
+            return 0
+        recorder = self.recorder
+        if torch.is_grad_enabled():
+            if get_ident() != recorder.thread or recorder.role == "forked":
+                recorder.adopt()
+            recorder.begin_loop()
+            depth = recorder.accounting.enter_phase(Phase.FORWARD)
+            recorder.saw_batch(args, kwargs)
+            self.after_forward = Phase.FORWARD  # the loss belongs to the forward
+        else:
+            depth = recorder.accounting.enter_phase(Phase.EVALUATE)
+            self.after_forward = Phase.EVALUATE
+        self.inside = True
+        return depth
+
+    def leave(self, depth: int) -> None:
+        if depth:
+            self.inside = False
+            self.recorder.accounting.leave(depth)
+            if depth == 1 and self.recorder.step + self.recorder.begun:
+                self.recorder.accounting.set_base(self.after_forward)

@@ -1,0 +1,61 @@
+"""Settings that no interval shows: threads, anomaly detection, and who set them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from unstall.probes._around import is_compiling
+from unstall.probes._recorder import Probe
+from unstall.probes._sites import call_site
+
+AFTER = "torch"
+LOOK_EVERY = 16  # steps; a look costs about 1 us
+
+
+def install(probe: Probe) -> None:
+    Settings(probe)
+
+
+class Settings:
+    """Looks at the settings at the end of early steps, then seldom; remembers the line that set each."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.seen: dict[str, object] = {}
+        self.anomaly_steps = 0
+        self.looks = 0
+        torch.set_num_threads = self.remembering(torch.set_num_threads, "threads.set_by")
+        anomaly = torch.autograd.anomaly_mode
+        for kind in (anomaly.detect_anomaly, anomaly.set_detect_anomaly):
+            kind.__init__ = self.remembering(kind.__init__, "anomaly.set_by")
+        self.recorder.at_step.append((probe, self.look))
+
+    def remembering(self, original: Any, fact: str) -> Any:
+        @functools.wraps(original)
+        def remembered(*args: Any, **kwargs: Any) -> Any:
+            if not is_compiling() and self.probe.on:
+                with self.probe.guard():
+                    self.tell(fact, call_site(2)[0])
+            return original(*args, **kwargs)
+
+        return remembered
+
+    def tell(self, fact: str, value: object) -> None:
+        if self.seen.get(fact) != value:
+            self.seen[fact] = value
+            self.recorder.fact({fact: value})
+
+    def look(self, step: int) -> None:
+        if step > LOOK_EVERY and step % LOOK_EVERY:
+            return
+        self.looks += 1
+        self.tell("threads.intra", torch.get_num_threads())
+        if self.looks == 1:
+            self.tell("threads.inter", torch.get_num_interop_threads())
+        if torch.is_anomaly_enabled():
+            self.anomaly_steps += 1
+        self.tell("anomaly.share", round(self.anomaly_steps / self.looks, 2))
+        self.tell("anomaly.check_nan", torch.is_anomaly_check_nan_enabled())

@@ -1,0 +1,165 @@
+"""Read one .wire file: what one process recorded. A file cut short is read up to the cut."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.model import wire
+from unstall.model.errors import NotARecording
+from unstall.model.run import Fact, Rows
+from unstall.model.wire import ACTIVITIES, PHASES, Frame
+
+SPAN = np.dtype([("kind", "u1"), ("step", "<u4"), ("start", "<i8"), ("end", "<i8"), ("name", "<u4"), ("value", "<i8")])
+FETCHED = np.dtype(
+    [(name, "<u2") for name in ("worker", "loader")]
+    + [
+        (name, "<i8")
+        for name in ("batch", "start", "wall", "cpu", "run_queue", "team_cpu", "getitem", "collate", "pickle", "nbytes")
+    ]
+    + [(name, "<u4") for name in ("samples", "flags")]
+)
+STACK = np.dtype([("at", "<i8"), ("weight", "<i8"), ("cell", "u1"), ("stack", "<u4")])
+assert SPAN.itemsize == wire.SPAN.size and FETCHED.itemsize == wire.FETCHED.size and STACK.itemsize == wire.STACK.size
+
+
+@dataclass
+class Process:
+    """What one process recorded.
+
+    Attributes:
+        spans, fetches, stacks: structured arrays, see SPAN, FETCHED and STACK.
+        texts: strings by id.
+        ended_ns: when it ended in good order, or None.
+        cut: whether the file ends in the middle of a frame.
+    """
+
+    path: Path
+    hello: dict[str, Fact] = field(default_factory=dict)
+    facts: dict[str, Fact] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    rows: Rows | None = None
+    spans: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, SPAN))
+    fetches: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, FETCHED))
+    stacks: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, STACK))
+    trouble: list[str] = field(default_factory=list)
+    stopped: str = ""
+    ended_ns: int | None = None
+    cut: bool = False
+
+    @property
+    def pid(self) -> int:
+        return int(str(self.hello["pid"]))
+
+    @property
+    def steps(self) -> int:
+        return int(self.rows.steps.sum()) if self.rows is not None else 0
+
+
+def read(path: Path) -> Process:
+    """Return what *path* holds.
+
+    Raises:
+        NotARecording: When it is no .wire file, or of a newer format. The message names the file and the offset.
+    """
+    data = path.read_bytes()
+    if not data.startswith(wire.MAGIC):
+        raise NotARecording(_why_foreign(path, data))
+    process, frames = Process(path), _Frames()
+    at = len(wire.MAGIC)
+    while at + wire.HEAD.size <= len(data):
+        kind, length = wire.HEAD.unpack_from(data, at)
+        at += wire.HEAD.size
+        if at + length > len(data):
+            process.cut = True
+            break
+        try:
+            frames.take(process, kind, data[at : at + length])
+        except (ValueError, KeyError, struct.error) as error:
+            raise NotARecording(
+                f"{path}: the frame at byte {at} cannot be read ({error}).\n"
+                "The file was written by another program or is damaged.\nRecord again."
+            ) from None
+        at += length
+    process.cut = process.cut or at != len(data)
+    frames.finish(process)
+    return process
+
+
+def _why_foreign(path: Path, data: bytes) -> str:
+    head = data[:40].split(b"\n")[0]
+    if head.startswith(b"unstall-wire/"):
+        return (
+            f"{path}: written in format {head[13:].decode(errors='replace')}, this version reads format {wire.FORMAT}.\n"
+            "Read it with the version of unstall that recorded it, or a newer one."
+        )
+    return f"{path}: not an unstall recording (it begins with {head[:16]!r})."
+
+
+class _Frames:
+    """Frames of one file, gathered until they can be made columns."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self.cells: list[bytes] = []
+        self.marks: list[bytes] = []
+        self.parts: dict[int, list[bytes]] = {Frame.SPANS: [], Frame.FETCHES: [], Frame.STACKS: []}
+
+    def take(self, process: Process, kind: int, payload: bytes) -> None:
+        if kind == Frame.ROW:
+            head = wire.ROW.unpack_from(payload)
+            cut = wire.ROW.size + head[-2] * wire.CELL.size
+            self.rows.append(head)
+            self.cells.append(payload[wire.ROW.size : cut])
+            self.marks.append(payload[cut:])
+        elif kind in self.parts:
+            self.parts[kind].append(payload)
+        elif kind == Frame.TEXT:
+            process.texts.append(payload[4:].decode("utf-8", "replace"))
+        elif kind == Frame.HELLO:
+            process.hello = json.loads(payload)
+        elif kind == Frame.FACTS:
+            process.facts.update(json.loads(payload))
+        elif kind == Frame.TROUBLE:
+            trouble = json.loads(payload)
+            process.trouble.append(f"{trouble['probe']}: {trouble['error']}")
+        elif kind == Frame.STEPPED_DOWN:
+            process.stopped = str(json.loads(payload)["because"])
+        elif kind == Frame.BYE:
+            process.ended_ns = int(json.loads(payload)["at_ns"])
+
+    def finish(self, process: Process) -> None:
+        for kind, dtype, name in (
+            (Frame.SPANS, SPAN, "spans"),
+            (Frame.FETCHES, FETCHED, "fetches"),
+            (Frame.STACKS, STACK, "stacks"),
+        ):
+            joined = b"".join(self.parts[kind])
+            setattr(process, name, np.frombuffer(joined[: len(joined) // dtype.itemsize * dtype.itemsize], dtype))
+        if self.rows:
+            process.rows = self._rows()
+
+    def _rows(self) -> Rows:
+        first, steps, closer, flags, start, end, cpu, _, _ = (np.array(c) for c in zip(*self.rows))
+        spent = np.zeros((len(self.rows), PHASES * ACTIVITIES), np.int64)
+        for n, cells in enumerate(self.cells):
+            table = np.frombuffer(cells, np.dtype([("cell", "u1"), ("ns", "<i8")]))
+            spent[n, table["cell"]] = table["ns"]
+        row, phase, begun, ended = [], [], [], []
+        for n, marks in enumerate(self.marks):
+            table = np.frombuffer(marks, np.dtype([("phase", "u1"), ("ns", "<i8")]))
+            until = start[n] + np.cumsum(table["ns"])
+            row.append(np.full(table.size, n, np.int32))
+            phase.append(table["phase"])
+            begun.append(until - table["ns"])
+            ended.append(until)
+        return Rows(
+            first.astype(np.int64), steps.astype(np.int32), closer.astype(np.uint16), flags.astype(np.uint16),
+            start.astype(np.int64), end.astype(np.int64), cpu.astype(np.int64), spent.reshape(-1, PHASES, ACTIVITIES),
+            np.concatenate(row), np.concatenate(phase), np.concatenate(begun).astype(np.int64), np.concatenate(ended).astype(np.int64),
+        )  # fmt: skip
