@@ -86,6 +86,8 @@ class Report:
         overhead_share: the recorder's own cost as a share of the step; overhead_how: how it was reckoned.
         findings: faults and information, in order; remedies: by index into *findings*.
         ledger: the whole account, or None where no process trained.
+        machine_load: what else ran on the machine meanwhile, in words, as ``other programs kept 0.1 of 2 cores busy``; "" where
+            not observed.
     """
 
     command: tuple[str, ...]
@@ -118,3 +120,4 @@ class Report:
     projection: Projection | None
     ledger: Ledger | None
     recording: str = ""
+    machine_load: str = ""

@@ -1,0 +1,277 @@
+"""The page in the terminal: where the time went, which line is to blame, and what was not seen.
+
+The order is that of the questions a reader has: what ran; how long a step takes and what bounds it;
+where in the step; whose fault, and what to do; what may be; how far all this can be trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstall.views import _words as words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from unstall.model.finding import Finding
+    from unstall.model.remedy import Remedy
+    from unstall.model.report import Report
+
+NAME = "terminal"
+LEAST_WIDTH, MOST_WIDTH = 60, 160  # columns
+MEASURE = 116  # columns of running text; longer lines tire the eye
+NO_DEVICE = ("none", "no GPU")  # how the reason begins for which a device was not observed, where there is none
+INFORMATION_SHOWN = 3  # findings that are no fault; --verbose shows all
+
+
+def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
+    """Return the page, *width* columns wide (60 to 160), ending in a newline."""
+    import io
+
+    from rich.console import Console, Group
+    from rich.constrain import Constrain
+
+    width = max(LEAST_WIDTH, min(width, MOST_WIDTH))
+    page = io.StringIO()
+    console = Console(
+        file=page,
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        color_system="standard" if colour else None,  # the reader's own sixteen colours
+        legacy_windows=False,
+        force_jupyter=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},
+    )
+    console.print(Constrain(Group(*_page(report, min(width, MEASURE), verbose)), min(width, MEASURE)))
+    return words.finish("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
+
+
+def _page(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    gap = Text("")
+    yield from _header(report, width)
+    yield gap
+    yield from _step(report, width, verbose)
+    yield from _findings(report, width, verbose)
+    yield gap
+    yield from _footer(report, verbose)
+
+
+def _indented(part: RenderableType, by: int = 2) -> RenderableType:
+    from rich.padding import Padding
+
+    return Padding(part, (0, 0, 0, by))
+
+
+def _title(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, "bold underline")
+
+
+# ------------------------------------------------------------------ what ran
+
+
+def _header(report: Report, width: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    counted = f"{words.count(report.steps, 'step')} in {words.duration(report.wall_ns)}"
+    steady = f"{counted}, {report.steady_steps} of them steady"
+    tail = f"{machine_of(report)} · {steady if report.steps else f'no step in {words.duration(report.wall_ns)}'}"
+    command = command_of(report)
+    apart = "\n" if len(f"unstall · {command} · {tail}") > width else " · "
+    yield Text.assemble(("unstall", "bold"), " · ", (_cut(command, 2 * width), "bold"), f"{apart}{tail}")
+    if report.stopped_by_us:
+        yield Text(f"Stopped by unstall: {report.stop_reason or 'it had measured enough'}.", "dim")
+    elif report.exit_code:
+        ended = f"The training ended with exit code {report.exit_code}; this is the account up to there."
+        yield Text(ended, "bold yellow")
+    for warning in report.warnings:
+        yield Text.assemble(("! ", "bold yellow"), (warning, "yellow"))
+
+
+def command_of(report: Report) -> str:
+    """Return the command as it would be typed."""
+    return shlex.join(report.command) or "(command not recorded)"
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def machine_of(report: Report) -> str:
+    """Return processes, cores and device in words; what is not known is left out.
+
+    That there is no GPU is said only where the sensor of the device gave that as its reason.
+    """
+    from unstall.model.run import Sensor
+
+    parts = [words.count(max(len(report.rank_wall_ns), 1), "process", "processes")]
+    cores = report.facts.number("machine.usable_cores")
+    if cores is not None:
+        parts.append(f"{cores:g} {'core' if cores == 1 else 'cores'}")
+    device = report.facts.text("device.name")
+    if device is not None:
+        parts.append(device)
+    elif report.missing.get(Sensor.DEVICE, "").startswith(NO_DEVICE):
+        parts.append("no GPU")
+    return ", ".join(parts)
+
+
+# ------------------------------------------------------------------ the step
+
+
+def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from unstall.views import _chart
+
+    step = report.step_ns
+    if step is None:
+        yield _indented(Text(report.bound_by or "No steady step was seen.", "bold"))
+        if report.outside:
+            yield Text("")
+            yield _indented(Text("where the time of the run went", "dim"))
+            yield _indented(_chart.chart(report.outside, width - 2, verbose))
+        return
+    low, high = words.duration(step.p10), words.duration(step.p90)
+    verdict, stop, rest = report.bound_by.partition(". ")
+    median = (words.duration(step.median), "bold")
+    yield _indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
+    yield Text("")
+    yield _indented(_chart.chart(report.step_parts, width - 2, verbose))
+    outside = _chart.outside(report.outside, verbose)
+    if outside is not None:
+        yield _indented(outside)
+    if len(report.ranks) > 1:
+        yield Text("")
+        yield _indented(_chart.ranks(report.ranks, verbose))
+
+
+# ------------------------------------------------------------------ the findings
+
+
+def _findings(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from unstall.model.finding import Scope
+    from unstall.views import _findings as say
+
+    faults = list(_faults(report))
+    steady = [pair for pair in faults if pair[0].scope is not Scope.STARTUP]
+    startup = [pair for pair in faults if pair[0].scope is Scope.STARTUP]
+    if not steady:
+        yield Text("")
+        yield from _clean_bill(report, "No fault found in the steps" if startup else "No fault found")
+    for number, (finding, remedies) in enumerate(steady + startup, start=1):
+        yield Text("")
+        if number == len(steady) + 1:
+            yield _title("Start-up, once a run")
+        yield say.fault(number, finding, remedies, report, verbose, width)
+    known = [finding for finding in report.findings if not finding.fault]
+    if known:
+        yield Text("")
+        yield _title("What bounds it, no fault")
+        for finding in known if verbose else known[:INFORMATION_SHOWN]:
+            yield say.information(finding, report, verbose, width)
+        if len(known) > INFORMATION_SHOWN and not verbose:
+            yield _indented(Text(f"{len(known) - INFORMATION_SHOWN} more: -v shows them", "dim"), 4)
+    if report.candidates:
+        yield Text("")
+        yield _title("May cost time, unproved")
+        for one in report.candidates:
+            yield _indented(say.candidate(one))
+
+
+def _faults(report: Report) -> Iterator[tuple[Finding, tuple[Remedy, ...]]]:
+    for index, finding in enumerate(report.findings):
+        if finding.fault:
+            yield finding, report.remedies[index] if index < len(report.remedies) else ()
+
+
+def _clean_bill(report: Report, verdict: str) -> Iterator[RenderableType]:
+    """Say that nothing was found, and what that rests on."""
+    from rich.text import Text
+
+    if not report.observed:
+        yield Text("No sensor was on, so nothing can be said about faults.", "bold yellow")
+        return
+    text = Text.assemble((f"{verdict} by these sensors: ", "bold green"))
+    text.append(", ".join(sensor.value for sensor in report.observed))
+    text.append(".")
+    if report.missing or report.abstained:
+        unseen = "What was not observed, and which causes could not look, stands below: nothing is claimed of them."
+        text.append(f" {unseen}", "dim")
+    yield text
+
+
+# ------------------------------------------------------------------ how far to trust it, and what next
+
+
+def _footer(report: Report, verbose: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if report.missing:
+        said = " · ".join(f"{sensor.value} ({why})" if why else sensor.value for sensor, why in report.missing.items())
+        yield Text(f"not observed: {said}", "dim")
+    yield Text(" · ".join(_trust(report, verbose)), "dim")
+    if verbose:
+        for one in report.abstained:
+            yield _indented(Text(f"{one.cause} abstained: {one.because}", "dim"))
+        yield _indented(Text(f"observed: {', '.join(sensor.value for sensor in report.observed) or 'nothing'}", "dim"))
+    yield from _job(report)
+    if report.recording:
+        yield Text.assemble(("recording: ", "dim"), short_home(report.recording))
+    first = next((finding.cause for finding, _ in _faults(report)), None)
+    if first:
+        yield Text.assemble(("what a cause is and how it is told: ", "dim"), f"unstall explain {first}")
+
+
+def _trust(report: Report, verbose: bool) -> Iterator[str]:
+    how = f" ({report.overhead_how})" if verbose and report.overhead_how else ""
+    edges = f" (process start and end apart, {words.duration(report.edges_ns)})" if report.edges_ns else ""
+    yield f"unknown {words.share(report.unknown_share)}{edges}"
+    if report.abstained:
+        yield f"abstained: {words.count(len(report.abstained), 'cause')}" + ("" if verbose else " (-v says why)")
+    yield f"recorder {words.share(report.overhead_share)} of the step{how}"
+    if report.machine_load:
+        yield f"machine: {report.machine_load}"
+
+
+def _job(report: Report) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    plan = report.projection
+    if plan is None:
+        if any(finding.saving for finding, _ in _faults(report)):
+            again = f"unstall diagnose {short_home(report.recording)} " if report.recording else ""
+            hint = f"{again}--job-hours H --price-per-hour P"
+            yield Text.assemble(("over the whole job, in hours and money: ", "dim"), hint)
+        return
+    text = Text.assemble((f"a job of {plan.now_hours:.1f} h", "bold"))
+    if not plan.saved_high_hours:
+        yield text.append(": no saving is predicted")
+        return
+    low, high = (f"{hours:.1f}" for hours in (plan.saved_low_hours, plan.saved_high_hours))
+    hours = high if low == high else f"{low}-{high}" if plan.saved_low_hours else f"up to {high}"
+    text.append(f": predicted saving {hours}{words.GLUE}h", "bold")
+    if plan.saved_low_money is not None and plan.saved_high_money is not None:
+        text.append(f", {words.money(plan.saved_low_money, plan.saved_high_money)}", "bold")
+        if report.job.price_per_hour is not None:
+            text.append(f" at {report.job.price_per_hour:.2f} an hour")
+    yield text.append(" (a prediction, no proof)", "dim")
+
+
+def short_home(path: str) -> str:
+    """Return *path* with the user's own folder as ``~``, which a shell reads back."""
+    home = os.path.expanduser("~")
+    return "~" + path[len(home) :] if home != "/" and path.startswith(home + os.sep) else path
