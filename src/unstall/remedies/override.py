@@ -1,0 +1,99 @@
+"""Carry out edits in the live process, at one call site each, and undo them.
+
+This runs inside the training process: standard library only.  What is called is replaced by a
+wrapper that looks who calls; only the call that the edit names is changed, any other goes through
+as it came.  A class keeps its identity (its ``__init__`` is wrapped in place), so `isinstance`,
+subclasses and pickles are untouched.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+
+from unstall.model.remedy import Edit, RemoveCall, SetEnvironment, SetKeyword
+from unstall.remedies.caller import Caller
+from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
+from unstall.remedies.wrappers import around_function, around_init, around_method
+
+__all__ = ["NotReachable", "applied", "apply", "environment"]
+
+
+@contextmanager
+def applied(edits: Sequence[Edit]) -> Iterator[None]:
+    """Hold *edits* in force; every attribute that was touched is put back on exit, also after an error.
+
+    Raises: as `apply`.
+    """
+    undo = apply(edits)
+    try:
+        yield
+    finally:
+        undo()
+
+
+def apply(edits: Sequence[Edit]) -> Callable[[], None]:
+    """Carry out *edits* and return what undoes them; undoing twice is harmless.
+
+    The module of what is called is imported if it was not.  Modules loaded before that hold the same
+    function under a name of their own are reached too.  `SetEnvironment` is for whoever starts the
+    process (`environment`), and is passed over here.
+
+    Raises:
+        NotReachable: When what is called cannot be imported or replaced.
+        NotPatchable: When the source shows several such calls on the line, or a call to be left out whose
+            result is used.  (An argument that comes out of ``**kwargs``, which a patch must refuse, is known here.)
+    Nothing stays changed then.
+    """
+    with ExitStack() as undo:
+        # The wrapper put on last is called first, and the innermost has the last word: as in a patch, the last edit.
+        for edit in reversed(edits):
+            if not isinstance(edit, SetEnvironment):
+                _install(edit, undo)
+        return undo.pop_all().close
+
+
+def environment(edits: Sequence[Edit]) -> dict[str, str]:
+    """Return the environment variables that the command is to be started with."""
+    return {edit.variable: edit.value for edit in edits if isinstance(edit, SetEnvironment)}
+
+
+def _install(edit: SetKeyword | RemoveCall, undo: ExitStack) -> None:
+    caller = Caller(edit)
+    owner, name = _located(edit.call)
+    target = inspect.getattr_static(owner, name)
+    if isinstance(target, type):
+        replace(target, "__init__", around_init(edit, target, caller), undo)
+    elif isinstance(owner, type):
+        replace(owner, name, around_method(edit, target, caller), undo)
+    elif callable(target) and isinstance(owner, ModuleType):
+        replace_everywhere(owner, name, around_function(edit, target, caller), edit.file, undo)
+    else:
+        raise NotReachable(f"{edit.call}: it is no function, method or class.")
+    undo.callback(caller.retire)  # first of all: whoever kept a wrapper gets the call as it was written
+
+
+def _located(call: str) -> tuple[object, str]:
+    """Return the module or class that holds *call*, and its attribute there."""
+    path, _, name = call.rpartition(".")
+    parts = path.split(".") if path else []
+    for cut in range(len(parts), 0, -1):
+        try:
+            owner: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError as error:
+            if error.name and ".".join([*parts[:cut], ""]).startswith(error.name + "."):
+                continue  # a class on the way, not a module
+            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
+        except ImportError as error:
+            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
+        try:
+            owner = functools.reduce(getattr, parts[cut:], owner)
+            inspect.getattr_static(owner, name)
+        except AttributeError as error:
+            raise NotReachable(f"{call}: there is no such name ({error}).") from None
+        return owner, name
+    raise NotReachable(f"{call}: no module of that name can be imported.")

@@ -1,0 +1,125 @@
+"""The wrappers that change one call and let every other through.  Standard library only."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.remedies.caller import Caller
+from unstall.remedies.replacing import NotReachable
+from unstall.remedies.sites import Use
+
+Function = Callable[..., object]
+
+
+def around_function(edit: SetKeyword | RemoveCall, call: Function, caller: Caller) -> Function:
+    """Return *call* with *edit* in force at its site."""
+    traced = _tracing()
+
+    @functools.wraps(call)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        # Under torch.compile frames cannot be read, and trying would break the graph.
+        if traced() or not caller.live or not caller.makes(sys._getframe(1)):
+            return call(*args, **kwargs)
+        if isinstance(edit, RemoveCall):
+            return nullcontext() if caller.use is Use.CONTEXT else None
+        return call(*_placed(edit, args), **_named(edit, args, kwargs))
+
+    return wrapper
+
+
+def around_method(edit: SetKeyword | RemoveCall, method: object, caller: Caller) -> object:
+    """Return *method*, as its class holds it, with *edit* in force at its site."""
+    if isinstance(method, staticmethod):
+        return staticmethod(around_function(edit, method.__func__, caller))
+    if isinstance(method, classmethod):
+        return classmethod(_after_self(edit, method.__func__, caller))
+    if not callable(method):
+        raise NotReachable(f"{edit.call}: it is no method.")
+    return _after_self(edit, method, caller)
+
+
+def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Function:
+    """Return the ``__init__`` of *cls* with *edit* in force at its site.
+
+    A call that is left out leaves an instance that does nothing in a `with` statement.
+
+    Raises:
+        NotReachable: When the class takes its arguments elsewhere, or cannot be derived from.
+    """
+    init: Function = cls.__init__  # type: ignore[misc]
+    if init is object.__init__:
+        raise NotReachable(f"{edit.call}: the class has no __init__ of its own.")
+    traced = _tracing()
+    null = _null_context(cls, edit) if isinstance(edit, RemoveCall) else None
+
+    @functools.wraps(init)
+    def wrapper(self: object, *args: object, **kwargs: object) -> None:
+        if traced() or not caller.live or not caller.makes(sys._getframe(1), self):
+            init(self, *args, **kwargs)
+        elif isinstance(edit, SetKeyword):
+            init(self, *_placed(edit, args), **_named(edit, args, kwargs))
+        elif type(self) is cls:
+            object.__setattr__(self, "__class__", null)
+        else:
+            init(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller) -> Function:
+    traced = _tracing()
+
+    @functools.wraps(method)
+    def wrapper(self: object, *args: object, **kwargs: object) -> object:
+        if traced() or not caller.live or not caller.makes(sys._getframe(1)):
+            return method(self, *args, **kwargs)
+        if isinstance(edit, RemoveCall):
+            return nullcontext() if caller.use is Use.CONTEXT else None
+        return method(self, *_placed(edit, args), **_named(edit, args, kwargs))
+
+    return wrapper
+
+
+def _in_place(edit: SetKeyword, args: tuple[object, ...]) -> bool:
+    return edit.position is not None and edit.position < len(args)
+
+
+def _placed(edit: SetKeyword, args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the positional arguments, the edit's value among them where it is passed so."""
+    if edit.position is None or not _in_place(edit, args):
+        return args
+    return (*args[: edit.position], edit.value, *args[edit.position + 1 :])
+
+
+def _named(edit: SetKeyword, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+    return kwargs if _in_place(edit, args) else {**kwargs, edit.keyword: edit.value}
+
+
+def _tracing() -> Callable[[], bool]:
+    """Return torch's own word on whether a compiler is tracing; without torch none is."""
+    torch = sys.modules.get("torch")
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return compiling if callable(compiling) else bool
+
+
+def _null_context(cls: type, edit: RemoveCall) -> type:
+    """Return a class that passes for *cls* and, as a context manager, does nothing."""
+
+    def enter(self: object) -> None: ...
+
+    def leave(self: object, *error: object) -> None: ...
+
+    async def enter_later(self: object) -> None: ...
+
+    async def leave_later(self: object, *error: object) -> None: ...
+
+    body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    methods = {"__enter__": enter, "__exit__": leave, "__aenter__": enter_later, "__aexit__": leave_later}
+    try:
+        return type(cls)(cls.__name__, (cls,), {**body, **methods, "__del__": enter})
+    except TypeError as error:
+        raise NotReachable(f"{edit.call}: the class cannot be derived from ({error}).") from None
