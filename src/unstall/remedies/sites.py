@@ -163,6 +163,7 @@ class _Names:
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, set[str]] = {}
+        self._parents: dict[ast.AST, list[ast.expr]] = {}  # `super().__init__` -> the bases of its class
         renamed: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -174,6 +175,8 @@ class _Names:
                     self._add(alias.asname or alias.name, f"{node.module}.{alias.name}")
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 renamed.append((node.targets[0].id, node.value))
+            elif isinstance(node, ast.ClassDef):  # the walk comes to inner classes later
+                self._parents.update((inner, node.bases) for inner in ast.walk(node) if _is_super_init(inner))
         for name, value in renamed:
             for meaning in self._meanings(value):
                 self._add(name, meaning)
@@ -204,10 +207,11 @@ class _Names:
         own = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
         if own == last:
             return BY_LAST_NAME
-        return THROUGH_SUPER if own == "__init__" and _is_super(called) else None
+        handed_on = any(self.fit(base, wanted) is not None for base in self._parents.get(called, ()))
+        return THROUGH_SUPER if handed_on else None
 
 
-def _is_super(called: ast.expr) -> bool:
-    """Return whether *called* is an attribute of ``super()``: a subclass that hands its arguments on."""
-    owner = called.value if isinstance(called, ast.Attribute) else None
+def _is_super_init(node: ast.AST) -> bool:
+    """Return whether *node* is ``super().__init__``: a subclass hands its arguments on."""
+    owner = node.value if isinstance(node, ast.Attribute) and node.attr == "__init__" else None
     return isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super"
