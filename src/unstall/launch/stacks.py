@@ -14,7 +14,8 @@ later.  The outermost frame of every stack is ``thread (TID): NAME`` with the na
 py-spy writes when it ends, so samples are taken in windows of 60 s: one after the other for the first ten minutes
 of a process, then one at the start of each ten minutes.  A data worker gets one window, and at most 32 workers do.
 
-COST
+Measured at a small MLP on 2 cores: 0.017 s CPU a second for the three samplers of a process, and 3 MB a window, so
+some 33 MB in the first ten minutes and 18 MB in each hour after them, a process; deeper stacks take more.
 """
 
 from __future__ import annotations

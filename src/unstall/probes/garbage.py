@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
 from threading import get_ident
 
 from unstall.model.wire import Activity, Kind
 from unstall.probes._recorder import Probe
-from unstall.probes._sites import call_site, place
+from unstall.probes._sites import call_site
 
 AFTER = "torch"
 LEAST_NS = 20_000  # shorter ones are entered, and not listed
@@ -30,9 +29,7 @@ def install(probe: Probe) -> None:
                 end = recorder.accounting.leave(depth)
                 if end - start >= LEAST_NS:
                     user, library = call_site(2)
-                    frame = sys._getframe(1)
-                    recorder.span(
-                        Kind.GC, start, end, f"{user}|{library or place(frame)}", info.get("generation", 0), rare=info.get("generation") == 2
-                    )
+                    generation = info.get("generation", 0)
+                    recorder.span(Kind.GC, start, end, f"{user}|{library}", generation, rare=generation == 2)
 
     gc.callbacks.append(on_collection)

@@ -1,0 +1,127 @@
+"""The shared tables of `model/tables.py`, each computed when it is first read."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.accounts import happenings, lines, loading
+from unstall.accounts import trend as trends
+from unstall.accounts.code import line_at
+from unstall.accounts.label import Labelled
+from unstall.accounts.segment import Segments
+from unstall.model.finding import Line
+from unstall.model.ledger import Ledger
+from unstall.model.remedy import Safety
+from unstall.model.run import Place, Run
+from unstall.model.tables import Collections, Compile, Cores, HotLine, LoaderUse, Saves, Trend, WorkerLine
+from unstall.model.wire import Activity
+
+
+
+class Evidence:
+    """The tables of one run; satisfies `tables.Tables`."""
+
+    def __init__(self, run: Run, segments: Segments, ledger: Ledger, labelled: tuple[Labelled | None, ...]) -> None:
+        self._run, self._segments, self._ledger, self._labelled = run, segments, ledger, labelled
+
+    @cached_property
+    def steady_steps(self) -> int:
+        return self._segments.steps.steady_count
+
+    @cached_property
+    def step_ns(self) -> int:
+        steps = self._segments.steps
+        length = (steps.end_SR - steps.start_SR).max(axis=1, initial=0) / np.maximum(1, steps.weight_S)
+        return int(np.median(length[steps.steady_S])) if steps.steady_S.any() else 0
+
+    @cached_property
+    def steady_ns(self) -> int:
+        return self._ledger.total_ns(steps=self._segments.steps.steady)
+
+    @cached_property
+    def lines(self) -> tuple[HotLine, ...]:
+        return self._hot(steady=True)
+
+    @cached_property
+    def outside_lines(self) -> tuple[HotLine, ...]:
+        return self._hot(steady=False)
+
+    def _hot(self, *, steady: bool) -> tuple[HotLine, ...]:
+        in_steady = self._ledger.rows(steps=self._segments.steps.steady)
+        inside = [self._within_steady(r) == steady for r in range(len(self._labelled))]
+        rows = in_steady if steady else ~in_steady
+        return lines.hot_lines(self._ledger, self._labelled, inside, rows, self._run.project)
+
+    def _within_steady(self, r: int) -> NDArray[np.bool_]:
+        samples, steps = self._labelled[r], self._segments.steps
+        if samples is None or not steps.start_SR.shape[0]:
+            return np.zeros(0 if samples is None else samples.at_ns.size, np.bool_)
+        at = np.clip(np.searchsorted(steps.start_SR[:, r], samples.at_ns, side="right") - 1, 0, None)
+        within = (samples.at_ns >= steps.start_SR[at, r]) & (samples.at_ns < steps.end_SR[at, r])
+        return within & steps.steady_S[at]
+
+    @cached_property
+    def worker_lines(self) -> tuple[WorkerLine, ...]:
+        return lines.worker_lines((s for rank in self._run.ranks for s in rank.worker_samples), self._run.project)
+
+    @cached_property
+    def loaders(self) -> tuple[LoaderUse, ...]:
+        return loading.loaders(self._run.ranks[0], self._segments.steps, self._ledger, self._run.project)
+
+    @cached_property
+    def trend(self) -> Trend | None:
+        return trends.trend(self._run.ranks[0], self._segments.steps, self._ledger)
+
+    @cached_property
+    def compiles(self) -> tuple[Compile, ...]:
+        return happenings.compiles(self._run.ranks[0], self._segments.steps, self._run.project)
+
+    @cached_property
+    def collections(self) -> tuple[Collections, ...]:
+        return happenings.collections(self._run.ranks[0], self._segments, self._run.project)
+
+    @cached_property
+    def saves(self) -> tuple[Saves, ...]:
+        return happenings.saves(self._run.ranks[0], self._segments.steps, self._run.project)
+
+    @cached_property
+    def cores(self) -> Cores:
+        run, steps = self._run, self._segments.steps
+        usable = run.facts.number("machine.usable_cores") or 1.0
+        gauges, ranks = run.ranks[0].gauges, len(run.ranks)
+        if gauges is None or not steps.steady_S.any():
+            return Cores(usable, ranks)
+        steady = steps.steady
+        begin, end = int(steps.start_SR[steady[0], 0]), int(steps.end_SR[steady[-1], 0])
+        inside = np.flatnonzero((gauges.at_ns >= begin) & (gauges.at_ns <= end))
+        if inside.size < 2:
+            return Cores(usable, ranks)
+        first, last = inside[0], inside[-1]
+        wall = max(1, int(gauges.at_ns[last] - gauges.at_ns[first]))
+        busy = float(gauges.team_cpu_ns[last] - gauges.team_cpu_ns[first]) / wall
+        others = np.diff(gauges.others_cpu_ns[first : last + 1]) / np.maximum(1, np.diff(gauges.at_ns[first : last + 1]))
+        total = self._ledger.total_ns(steps=steady, rank=0)
+        waiting = self._ledger.total_ns(steps=steady, rank=0, activity=(Activity.WAIT_DATA, Activity.LOAD))
+        starved = self._ledger.total_ns(steps=steady, rank=0, activity=Activity.STARVED)
+        loading_cpu = self._loading_cpu_share(waiting, total)
+        outside = max(0.0, busy - loading_cpu) / max(0.05, 1 - waiting / max(1, total))
+        return Cores(usable, ranks, busy, min(usable, outside), max(0.0, float(np.median(others))), starved / max(1, total))
+
+    def _loading_cpu_share(self, waiting: int, total: int) -> float:
+        """Return the mean CPUs that the training process itself spends on loading."""
+        mine = [use for use in self.loaders if use.trains and not use.workers and use.batch_wall_ns]
+        busy = sum(use.batch_team_cpu_ns / use.batch_wall_ns for use in mine)
+        return busy * waiting / max(1, total)
+
+    @cached_property
+    def input_safety(self) -> Safety:
+        training = [use for use in self.loaders if use.trains]
+        kept = all(use.draws_random is False for use in training) and bool(training)
+        return Safety.SAME_BITS if kept else Safety.SAME_DISTRIBUTION
+
+    def place(self, text: str) -> Line | None:
+        place = Place.parse(text)
+        return line_at(place, self._run.project) if place is not None else None

@@ -1,0 +1,153 @@
+"""Put each stack sample in a phase, on a user's line and under an activity.
+
+A sample says where the thread was; whether it held the interpreter lock and whether it was on a CPU is known from two
+more samplers, as a rate for each place. Time with the lock is PYTHON, on a CPU without it COMPUTE, off the CPU it waited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.accounts.code import code_of, innermost_users
+from unstall.model.run import Place, Rank, Samples
+from unstall.model.wire import Activity, Phase
+
+Stack = tuple[Place, ...]
+OFFSETS_NS = range(-20_000_000, 80_000_001, 4_000_000)  # what the sampler's clock may be off by: it starts within this of its spawn
+PRIOR = 2.0  # samples that the phase's mean counts for at a place that was seen seldom
+
+# (part of the file, function or None): the innermost of these frames tells the phase, whatever the clock says
+_PHASES = (
+    ("torch/autograd/graph.py", "_engine_run_backward", Phase.BACKWARD),
+    ("unstall/probes/backward.py", "run_backward", Phase.BACKWARD),
+    ("torch/optim/lr_scheduler.py", None, None),
+    ("torch/optim/optimizer.py", "profile_hook_step", Phase.OPTIMIZER),
+    ("torch/optim/optimizer.py", "wrapper", Phase.OPTIMIZER),
+    ("torch/serialization.py", "save", Phase.CHECKPOINT),
+)
+# frames whose time a probe has measured already: it is not for the samples to name
+_MEASURED = (
+    ("torch/_dynamo/convert_frame.py", Activity.COMPILE),
+    ("torch/distributed/distributed_c10d.py", Activity.COLLECTIVE),
+    ("torch/serialization.py", Activity.IO),
+)
+_COLLECTS = re.compile(r"\bcollect\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Samples of the training thread with their labels.
+
+    Attributes:
+        at_ns, weight_ns: int64 (K,).
+        phase: uint8 (K,); stack: int32 (K,), index into *stacks*.
+        measured: the activity that a probe measured where the sample lies, by stack, or None.
+        rates: by stack, shares of (PYTHON, COMPUTE, waiting).
+        in_torch: by stack, whether the innermost frame is torch's: it waits for its own team of threads.
+    """
+
+    at_ns: NDArray[np.int64]
+    weight_ns: NDArray[np.int64]
+    phase: NDArray[np.uint8]
+    stack: NDArray[np.int32]
+    stacks: tuple[Stack, ...]
+    measured: tuple[Activity | None, ...]
+    rates: NDArray[np.float64]
+    in_torch: NDArray[np.bool_]
+
+
+def label(rank: Rank) -> Labelled | None:
+    """Return the labelled samples of *rank*, or None where it has none."""
+    samples, rows = rank.samples, rank.rows
+    if samples is None or rows is None or not samples.at_ns.size:
+        return None
+    told = [_phase_told(stack) for stack in samples.stacks]
+    known = np.array([-1 if phase is None else int(phase) for phase in told])[samples.stack]
+    begins, ends, phases = rows.mark_start_ns, rows.mark_end_ns, rows.mark_phase
+    offset = _offset(samples.at_ns, known, begins, phases) if begins.size else 0
+    at = samples.at_ns + offset
+    where = np.clip(np.searchsorted(begins, at, side="right") - 1, 0, max(0, begins.size - 1))
+    phase = phases[where] if begins.size else np.full(at.size, Phase.BETWEEN, np.uint8)
+    covered = (at < ends[where]) & (at >= begins[where]) if begins.size else np.zeros(at.size, np.bool_)
+    phase = np.where(known >= 0, known, phase).astype(np.uint8)
+    covered |= known >= 0
+    keep = covered & (at >= rank.seen_start_ns) & (at <= rank.seen_end_ns)
+    measured = tuple(_measured(stack) for stack in samples.stacks)
+    rates = _rates(samples)
+    in_torch = np.array(["/torch/" in stack[-1].file for stack in samples.stacks])
+    return Labelled(
+        at[keep], samples.weight_ns[keep], phase[keep], samples.stack[keep], samples.stacks, measured, rates, in_torch
+    )  # fmt: skip
+
+
+def _phase_told(stack: Stack) -> Phase | None:
+    for place in reversed(stack):
+        for part, function, phase in _PHASES:
+            if part in place.file and (function is None or place.function == function):
+                return phase
+    return None
+
+
+def _measured(stack: Stack) -> Activity | None:
+    for place in reversed(stack):
+        for part, activity in _MEASURED:
+            if part in place.file:
+                return activity
+    leaf = stack[-1]
+    return Activity.GC if _COLLECTS.search(code_of(leaf.file, leaf.line)) else None
+
+
+def _offset(at: NDArray[np.int64], known: NDArray[np.int64], begins: NDArray[np.int64], phases: NDArray[np.uint8]) -> int:
+    """Return the shift of the sampler's clock under which most samples lie in the phase that their own stack tells."""
+    tells = np.flatnonzero(known >= 0)[:5000]
+    if tells.size < 10:
+        return 0
+    best, best_hits = 0, -1
+    for offset in sorted(OFFSETS_NS, key=abs):
+        where = np.clip(np.searchsorted(begins, at[tells] + offset, side="right") - 1, 0, begins.size - 1)
+        hits = int((phases[where] == known[tells]).sum())
+        if hits > best_hits:
+            best, best_hits = offset, hits
+    return best
+
+
+def _rates(samples: Samples) -> NDArray[np.float64]:
+    """Return float (stacks, 3): shares of PYTHON, COMPUTE and waiting of each stack, pooled over stacks with the same line and leaf."""
+    total: Counter[Stack] = Counter()
+    for stack, weight in zip(samples.stack, samples.weight_ns):
+        total[samples.stacks[int(stack)]] += int(weight)
+    if samples.gil is None or not samples.gil_hz:
+        return np.tile([0.0, 0.0, 0.0], (len(samples.stacks), 1))
+    pools: dict[tuple[object, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    active, active_hz = samples.active, samples.active_hz
+    for counts, hz, part in ((total, 1e9, 0), (samples.gil, samples.gil_hz, 1), (active or {}, active_hz or 1.0, 2)):
+        for stack, count in counts.items():
+            for key in _keys(stack):
+                pools[key][part] += count / hz
+    rates = np.zeros((len(samples.stacks), 3))
+    for n, stack in enumerate(samples.stacks):
+        python, running = 0.5, 1.0
+        for key in reversed(list(_keys(stack))):  # from the coarsest pool to the finest
+            seconds, held, ran = pools[key]
+            prior = PRIOR / samples.hz
+            python = min(1.0, (held + prior * python) / (seconds + prior)) if seconds else python
+            running = min(1.0, (ran + prior * running) / (seconds + prior)) if seconds and active is not None else running
+        running = max(running, python)
+        rates[n] = python, running - python, 1 - running
+    return rates
+
+
+def _keys(stack: Stack) -> Iterator[tuple[object, ...]]:
+    """Yield pools that a stack belongs to, the finest first."""
+    leaf = stack[-1]
+    users = innermost_users(stack)
+    line = (stack[users].file, stack[users].line) if users is not None else None
+    yield (line, leaf.file, leaf.function)
+    yield (leaf.file, leaf.function)
+    yield ()

@@ -1,0 +1,116 @@
+"""Find the steps: which rows of the live accounting (or STEP events) make one step, and from when on the run is steady."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.model.ledger import OUTSIDE
+from unstall.model.run import Rank, Rows, Run
+from unstall.model.steps import Steps
+from unstall.model.wire import BACKWARD_CLOSES, PROFILED, Kind
+
+SETTLED = 2.0  # times the usual step; a step longer than that may still belong to the warm-up
+LOOK_AHEAD = 3  # steps within which another long one keeps the warm-up going
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The steps, and the step that each row belongs to.
+
+    Attributes:
+        step_of_row: per rank int32 (rows,), index into the steps or OUTSIDE; empty for a rank without rows.
+    """
+
+    steps: Steps
+    step_of_row: tuple[NDArray[np.int32], ...]
+
+
+def segment(run: Run, warmup: int | None = None) -> Segments:
+    """Return the steps of *run*; *warmup* overrides how many steps are left out of the statistics."""
+    if all(rank.rows is None for rank in run.ranks):
+        return _from_events(run, warmup)
+    of_rank = [_steps_of(rank.rows) if rank.rows is not None else np.zeros(0, np.int32) for rank in run.ranks]
+    count = min((int(s.max()) + 1 if s.size else 0) for s in of_rank)
+    of_rank = [np.where(s < count, s, OUTSIDE).astype(np.int32) for s in of_rank]
+    start, end = (np.zeros((count, len(run.ranks)), np.int64) for _ in range(2))
+    weight, profiled = np.zeros(count, np.int32), np.zeros(count, np.bool_)
+    for r, (rank, of_row) in enumerate(zip(run.ranks, of_rank)):
+        assert rank.rows is not None
+        for s in range(count):
+            rows = np.flatnonzero(of_row == s)
+            start[s, r], end[s, r] = rank.rows.start_ns[rows[0]], rank.rows.end_ns[rows[-1]]
+            profiled[s] |= bool((rank.rows.flags[rows] & PROFILED).any())
+            if r == 0:
+                weight[s] = max(1, int(rank.rows.steps[rows].max()))
+    rows0 = run.ranks[0].rows
+    closed = "backward" if rows0 is not None and (rows0.closer == BACKWARD_CLOSES).any() else "optimizer"
+    mean = (end - start).max(axis=1) / np.maximum(1, weight)
+    return Segments(Steps(start, end, _steady(mean, weight, warmup) & ~profiled, weight, closed), tuple(of_rank))
+
+
+def _steps_of(rows: Rows) -> NDArray[np.int32]:
+    """Return the step of each row: several optimizers a step (a GAN) are merged into one.
+
+    The optimizer that steps least often closes a step, unless it is a mere guest (under one step in fifty).
+    """
+    real = np.flatnonzero(rows.steps > 0)
+    of_row = np.full(rows.steps.size, OUTSIDE, np.int32)
+    if not real.size:
+        return of_row
+    closers, counts = np.unique(rows.closer[real], return_counts=True)
+    closing = closers[0]
+    if closers.size > 1:
+        fit = counts * 50 >= counts.max()
+        closing = closers[fit][np.argmin(counts[fit])]
+        if counts[fit].min() == counts[fit].max():  # all step alike: the one that came last in the first round closes
+            first_seen = [int(np.argmax(rows.closer[real] == c)) for c in closers[fit]]
+            closing = closers[fit][int(np.argmax(first_seen))]
+    step = 0
+    pending: list[int] = []
+    for row in range(real[0], rows.steps.size):
+        pending.append(row)
+        if rows.steps[row] > 0 and (rows.closer[row] == closing or rows.steps[row] > 1):
+            of_row[pending] = step
+            step, pending = step + 1, []
+    return of_row
+
+
+def _steady(mean_ns: NDArray[np.float64], weight: NDArray[np.int32], warmup: int | None) -> NDArray[np.bool_]:
+    """Return which steps are past the warm-up.
+
+    The first step never is. Then the warm-up goes on while a step of twice the usual length lies within the next few;
+    the usual length is the median of the later half, and at most half of the steps are left out.
+    """
+    count = mean_ns.size
+    steady = np.zeros(count, np.bool_)
+    if count == 0:
+        return steady
+    if warmup is not None:
+        steady[np.cumsum(weight) > warmup] = True
+        return steady
+    usual = np.median(mean_ns[count // 2 :])
+    first = min(1, count - 1)
+    while first < count // 2 and (mean_ns[first : first + LOOK_AHEAD] > SETTLED * usual).any():
+        first += 1
+    steady[first:] = True
+    return steady
+
+
+def _from_events(run: Run, warmup: int | None) -> Segments:
+    """Return the STEP events of each rank as steps; all are steady unless *warmup* says otherwise."""
+    per_rank = [_step_events(rank) for rank in run.ranks]
+    count = min((len(s) for s in per_rank), default=0)
+    start = np.array([s[:count, 0] for s in per_rank], np.int64).T.reshape(count, len(run.ranks))
+    end = np.array([s[:count, 1] for s in per_rank], np.int64).T.reshape(count, len(run.ranks))
+    steady = np.ones(count, np.bool_)
+    steady[: warmup or 0] = False
+    none = tuple(np.zeros(0, np.int32) for _ in run.ranks)
+    return Segments(Steps(start, end, steady, np.ones(count, np.int32)), none)
+
+
+def _step_events(rank: Rank) -> NDArray[np.int64]:
+    rows = rank.events.of(Kind.STEP)
+    return np.stack([rank.events.start_ns[rows], rank.events.end_ns[rows]], axis=1)

@@ -1,0 +1,127 @@
+"""Sum the ledger up for a report: the steady step by phase and activity, what lies outside, the ranks, the projection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unstall.model.finding import Finding, Scope
+from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.report import Job, Projection, RankSummary, Share, StepTimes
+from unstall.model.run import Run
+from unstall.model.steps import Steps
+
+LEAST_PART = 0.003  # of the step; smaller activities are summed up as "other"
+NAMES = {
+    Activity.COMPUTE: "compute", Activity.LOAD: "loading", Activity.WAIT_DATA: "waiting for data", Activity.COPY: "copying",
+    Activity.COMPILE: "compiling", Activity.GUARD: "guards", Activity.LAUNCH: "launching", Activity.SYNC: "synchronising",
+    Activity.COLLECTIVE: "collectives", Activity.GC: "garbage collection", Activity.IO: "input/output", Activity.PYTHON: "python",
+    Activity.STARVED: "starved of CPU", Activity.UNKNOWN: "unknown",
+}  # fmt: skip
+BOUND = {
+    Phase.FETCH: "bound by data", Phase.FORWARD: "bound by the forward pass", Phase.BACKWARD: "bound by the backward pass",
+    Phase.OPTIMIZER: "bound by the optimizer", Phase.BETWEEN: "bound by what the loop does between its passes",
+    Phase.CHECKPOINT: "bound by checkpoints", Phase.EVALUATE: "bound by evaluation",
+}  # fmt: skip
+
+
+def step_times(steps: Steps) -> StepTimes | None:
+    if not steps.steady_S.any():
+        return None
+    length = ((steps.end_SR - steps.start_SR).max(axis=1) / np.maximum(1, steps.weight_S))[steps.steady_S]
+    p10, median, p90 = np.percentile(np.repeat(length, steps.weight_S[steps.steady_S]), (10, 50, 90))
+    return StepTimes(int(p10), int(median), int(p90))
+
+
+def step_parts(ledger: Ledger, steps: Steps, ranks: int) -> tuple[Share, ...]:
+    """Return the mean steady step by phase, in the order of the loop, each by activity."""
+    count = max(1, steps.steady_count * ranks)
+    inside = ledger.rows(steps=steps.steady)
+    whole = max(1, int(ledger.ns[inside].sum()))
+    parts = []
+    for phase in Phase:
+        of_phase = inside & (ledger.phase == phase)
+        spent = int(ledger.ns[of_phase].sum())
+        if spent:
+            parts.append(Share(phase.name.lower(), spent // count, spent / whole, _activities(ledger, of_phase, count, whole)))
+    return tuple(parts)
+
+
+def _activities(ledger: Ledger, rows: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int, whole: int) -> tuple[Share, ...]:
+    found, small = [], 0
+    for activity in Activity:
+        spent = int(ledger.ns[rows & (ledger.activity == activity)].sum())
+        if spent >= LEAST_PART * whole:
+            found.append(Share(NAMES[activity], spent // count, spent / whole))
+        else:
+            small += spent
+    if small and not found:
+        found.append(Share("other", small // count, small / whole))
+    return tuple(sorted(found, key=lambda part: -part.ns))
+
+
+def outside(ledger: Ledger, steps: Steps, wall_ns: int) -> tuple[Share, ...]:
+    """Return what lies outside the steady steps, rank 0, over the whole run."""
+    within = np.isin(ledger.step, steps.steady) & (ledger.rank == 0)
+    warm = (ledger.step >= 0) & ~within & (ledger.rank == 0)
+    rest = (ledger.step < 0) & (ledger.rank == 0)
+    parts = [
+        ("start-up", rest & (ledger.phase == Phase.STARTUP)),
+        ("warm-up steps", warm),
+        ("evaluation", rest & (ledger.phase == Phase.EVALUATE)),
+        ("checkpoint", rest & (ledger.phase == Phase.CHECKPOINT)),
+        ("after the last step", rest & ~np.isin(ledger.phase, (Phase.STARTUP, Phase.EVALUATE, Phase.CHECKPOINT))),
+    ]
+    shares = [Share(name, int(ledger.ns[rows].sum()), int(ledger.ns[rows].sum()) / max(1, wall_ns)) for name, rows in parts]
+    return tuple(share for share in shares if share.ns)
+
+
+def bound_by(parts: Sequence[Share]) -> str:
+    """Return what bounds the step, and the most that any fix of it could give."""
+    if not parts:
+        return "No steady step was seen."
+    largest = max(parts, key=lambda part: part.ns)
+    rest = sum(part.ns for part in parts) - largest.ns
+    what = next((words for phase, words in BOUND.items() if phase.name.lower() == largest.name), "bound by " + largest.name)
+    most = f"{sum(part.ns for part in parts) / rest:.1f}x" if rest else "everything"
+    first = largest.parts[0].name if largest.parts else "time"
+    return (
+        f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes {largest.share:.0%} of the step, most of it {first}; "
+        f"the rest takes {rest / 1e6:.3g} ms, so no fix of it alone can give more than {most}."
+    )
+
+
+def rank_summaries(ledger: Ledger, steps: Steps, run: Run) -> tuple[RankSummary, ...]:
+    """Return one line a rank; empty for a single one."""
+    if len(run.ranks) < 2 or not steps.steady_S.any():
+        return ()
+    found = []
+    for r, rank in enumerate(run.ranks):
+        waits = _by_step(ledger, steps, r, Activity.COLLECTIVE)
+        length = (steps.end_SR - steps.start_SR)[steps.steady_S, r]
+        found.append(RankSummary(rank.rank, int(np.median(length)), int(np.median(length - waits)), int(np.median(waits))))
+    return tuple(found)
+
+
+def _by_step(ledger: Ledger, steps: Steps, rank: int, activity: Activity) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    spent = np.zeros(steps.start_SR.shape[0], np.int64)
+    rows = ledger.rows(rank=rank, activity=activity) & (ledger.step >= 0)
+    np.add.at(spent, ledger.step[rows], ledger.ns[rows])
+    return spent[steps.steady_S]
+
+
+def project(job: Job, step_ns: int, outside_ns: int, findings: Sequence[Finding]) -> Projection | None:
+    """Return the job's hours now and what the findings' remedies are predicted to save, or None where its length is not known."""
+    if not step_ns or (job.hours is None and job.steps is None):
+        return None
+    hours = job.hours if job.hours is not None else (outside_ns + (job.steps or 0) * step_ns) / 3.6e12
+    low = high = 0.0
+    for finding in findings:
+        if finding.saving is not None and finding.scope is Scope.STEADY and finding.fault:
+            low = max(low, finding.saving.low_ns / step_ns)
+            high += finding.saving.high_ns / step_ns
+    saved_low, saved_high = hours * min(low, 0.99), hours * min(high, 0.99)
+    price = job.price_per_hour
+    money = (None, None) if price is None else (saved_low * price, saved_high * price)
+    return Projection(hours, saved_low, saved_high, *money)

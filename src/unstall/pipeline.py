@@ -1,0 +1,215 @@
+"""Join the stages: record, read, account, explain. The only module that imports more than one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from unstall.accounts import summary
+from unstall.accounts.assign import assign
+from unstall.accounts.enter import enter
+from unstall.accounts.evidence import Evidence
+from unstall.accounts.label import Labelled, label
+from unstall.accounts.segment import Segments, segment
+from unstall.causes import Cause, load
+from unstall.causes._explain import Entry, explain
+from unstall.launch import command as commands
+from unstall.launch import recording as recordings
+from unstall.launch import supervise
+from unstall.launch.machine import machine_facts
+from unstall.launch.redaction import redacted
+from unstall.model.errors import NothingRecorded, UnstallError
+from unstall.model.finding import Abstained, Candidate, Finding, Scope
+from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.remedy import Remedy
+from unstall.model.report import Job, Report
+from unstall.model.run import Facts, Run
+from unstall.readers import recording as reader
+
+COST_OF_A_ROW_NS = 40_000  # of the recorder on the training thread a step; measured by bench/recorder.py
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What `unstall run` was asked for.
+
+    Attributes:
+        steps: stop after so many steady steps; warmup: steps left out before; seconds: stop after so long.
+        out: folder to record to; a fresh one in the default place where None.
+        status: called about once a second with a line on how far the run is.
+    """
+
+    command: tuple[str, ...]
+    steps: int | None = None
+    warmup: int | None = None
+    seconds: float | None = None
+    out: Path | None = None
+    job: Job = field(default_factory=Job)
+    status: Callable[[str], None] | None = None
+
+
+def run(argv: list[str], options: RunOptions) -> Report:
+    """Run *argv* with the probes in it, and return the report. The training's own exit code is in it in any case.
+
+    Raises:
+        UnstallError: When the command cannot be started or the recording's folder cannot be made.
+    """
+    command = commands.resolve(argv, os.environ)
+    folder = recordings.create(command.name, options.out, os.environ)
+    recordings.write_config(
+        folder, {"steps": options.steps, "warmup": options.warmup, "seconds": options.seconds, "step_limit": _limit(options)}
+    )
+    recordings.update(
+        folder, {"command": list(redacted(argv)), "cwd": os.getcwd(), "facts": dict(machine_facts(os.environ)), "warmup": options.warmup}
+    )
+    tell = options.status
+    status = None if tell is None else lambda seconds, seen: tell(f"recording, {seconds:.0f} s")
+    ended = supervise.launch(command.argv, os.environ, folder, status=status)
+    try:
+        return diagnose(folder, options.job)
+    except NothingRecorded as error:
+        why = commands.why_silent(command.argv) if not ended.seen else None
+        return _empty(folder, why or str(error), options.job)
+
+
+DEFAULT_WARMUP = 10  # steps that `--steps N` lets pass first; all ranks count alike, so all stop at the same step
+
+
+def _limit(options: RunOptions) -> int | None:
+    warmup = DEFAULT_WARMUP if options.warmup is None else options.warmup
+    return None if options.steps is None else warmup + options.steps
+
+
+def diagnose(folder: Path, job: Job) -> Report:
+    """Return the report of the recording in *folder*.
+
+    Raises:
+        NotARecording: When it is none. NothingRecorded: When no process in it trained.
+    """
+    recorded = reader.read(Path(folder))
+    return report(recorded, reader.read_ended(Path(folder)), job, str(folder))
+
+
+def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence, Segments]:
+    """Return the ledger of a run, the shared tables, and the steps they rest on."""
+    segments = segment(recorded, warmup)
+    if all(rank.rows is None for rank in recorded.ranks):
+        labelled: tuple[Labelled | None, ...] = tuple(None for _ in recorded.ranks)
+        ledger = assign(recorded, segments.steps)
+    else:
+        labelled = tuple(label(rank) for rank in recorded.ranks)
+        ledger = enter(recorded, segments, labelled)
+    return ledger, Evidence(recorded, segments, ledger, labelled), segments
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What the causes said."""
+
+    findings: tuple[Finding, ...]
+    remedies: tuple[tuple[Remedy, ...], ...]
+    candidates: tuple[Candidate, ...]
+    abstained: tuple[Abstained, ...]
+
+
+def explained(recorded: Run, ledger: Ledger, tables: Evidence, segments: Segments, causes: tuple[Cause, ...] | None = None) -> Explained:
+    """Ask every cause, allot the time, and add the remedies."""
+    proposed: list[Finding] = []
+    candidates: list[Candidate] = []
+    abstained: list[Abstained] = []
+    by_id = {cause.id: cause for cause in (load() if causes is None else causes)}
+    for cause in by_id.values():
+        lacking = cause.needs - recorded.coverage.observed
+        if lacking:
+            why = "; ".join(f"{sensor.value}: {recorded.coverage.missing.get(sensor, 'not recorded')}" for sensor in sorted(lacking))
+            abstained.append(Abstained(cause.id, why))
+            continue
+        for said in cause.find(recorded, ledger, tables):
+            (proposed if isinstance(said, Finding) else candidates).append(said)  # type: ignore[arg-type]
+    held, whole = _held(ledger, segments)
+    findings = explain(proposed, held, whole)
+    remedies = tuple(tuple(by_id[finding.cause].remedies(finding, recorded, tables)) for finding in findings)
+    return Explained(findings, remedies, tuple(candidates), tuple(abstained))
+
+
+def _held(ledger: Ledger, segments: Segments) -> tuple[Mapping[Scope, Mapping[Entry, int]], Mapping[Scope, int]]:
+    """Return what the ledger holds by scope and entry, and what a share in each scope is a share of.
+
+    A start-up fault is measured against the loop so far (warm-up included), as it is the loop that waited for it.
+    """
+    steady = ledger.rows(steps=segments.steps.steady)
+    rows = {Scope.STEADY: steady, Scope.STARTUP: ~steady, Scope.PERIODIC: np.ones_like(steady)}
+    held: dict[Scope, dict[Entry, int]] = {}
+    for scope, chosen in rows.items():
+        table = np.zeros((len(Phase), len(Activity)), np.int64)
+        np.add.at(table, (ledger.phase[chosen], ledger.activity[chosen]), ledger.ns[chosen])
+        held[scope] = {(Phase(p), Activity(a)): int(table[p, a]) for p, a in np.argwhere(table)}
+    loop = ~((ledger.step < 0) & np.isin(ledger.phase, (Phase.STARTUP, Phase.SHUTDOWN)))
+    in_loop = int(ledger.ns[loop].sum())
+    return held, {Scope.STEADY: int(ledger.ns[steady].sum()), Scope.STARTUP: in_loop, Scope.PERIODIC: in_loop}
+
+
+def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
+    """Account for a run, explain it, and return the finished report."""
+    warmup = recorded.facts.number("warmup")
+    ledger, tables, segments = account(recorded, None if warmup is None else int(warmup))
+    said = explained(recorded, ledger, tables, segments)
+    steps = segments.steps
+    times = summary.step_times(steps)
+    parts = summary.step_parts(ledger, steps, len(recorded.ranks))
+    walls = tuple(int(wall) for wall in ledger.wall_R)
+    median = times.median if times else 0
+    edges = sum(rank.seen_start_ns - rank.start_ns + rank.end_ns - rank.seen_end_ns for rank in recorded.ranks)
+    unknown = ledger.total_ns(activity=Activity.UNKNOWN) - edges
+    stopped = recorded.facts.text("stopped") or ""
+    outside_ns = walls[0] - ledger.total_ns(steps=steps.steady, rank=0)
+    return Report(
+        ended.command, ended.exit_code, bool(stopped), stopped, ended.reap_ns - ended.spawn_ns, walls, steps.count, steps.steady_count,
+        int(steps.weight_S[: steps.steady[0]].sum()) if steps.steady.size else steps.count, times, parts,
+        summary.outside(ledger, steps, walls[0]), summary.bound_by(parts), max(0, unknown) / max(1, sum(walls)), edges,
+        COST_OF_A_ROW_NS / median if median else 0.0, "40 us a step, measured by bench/recorder.py; stack samples are taken from outside",
+        said.findings, said.remedies, said.candidates, said.abstained, _warnings(recorded, ended, steps.steady_count),
+        summary.rank_summaries(ledger, steps, recorded), tuple(sorted(recorded.coverage.observed)), recorded.coverage.missing,
+        recorded.facts, job, summary.project(job, median, outside_ns, said.findings), ledger, folder, _load(tables),
+    )  # fmt: skip
+
+
+def _load(tables: Evidence) -> str:
+    cores = tables.cores
+    if cores.others_busy is None:
+        return ""
+    return f"other programs kept {cores.others_busy:.1f} of {cores.usable:g} cores busy"
+
+
+def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...]:
+    said = [f"probe {message}" for message in recorded.coverage.trouble]
+    if cut := recorded.facts.known.get("cut"):
+        said.append(f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read")  # type: ignore[arg-type]
+    if recorded.facts.flag("ended") is False:
+        said.append("the training ended without saying so (os._exit, a kill); up to 50 ms and its last step are not in the account")
+    if recorded.missing_ranks:
+        said.append(f"ranks {', '.join(map(str, recorded.missing_ranks))} left no recording; the account is of the others")
+    if others := int(recorded.facts.number("others") or 0):
+        said.append(f"{others} more process(es) trained; the account is of the longest training")
+    if steady < 5:
+        said.append(f"only {steady} steady steps: shares are rough. Let it run longer")
+    if ended.exit_code:
+        said.append(f"the command ended with exit code {ended.exit_code}; the account is of the time until then")
+    return tuple(said)
+
+
+def _empty(folder: Path, why: str, job: Job) -> Report:
+    """Return the report of a command in which nothing trained: its wall time, and why there is no more."""
+    ended = reader.read_ended(folder)
+    wall = ended.reap_ns - ended.spawn_ns
+    return Report(
+        ended.command, ended.exit_code, False, "", wall, (wall,), 0, 0, 0, None, (), (), why, 1.0, wall, 0.0, "nothing was recorded",
+        (), (), (), (), (why,), (), (), {}, Facts(dict(ended.facts)), job, None, None, str(folder),
+    )  # fmt: skip
+
+
+__all__ = ["RunOptions", "UnstallError", "account", "diagnose", "explained", "report", "run"]

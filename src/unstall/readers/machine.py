@@ -1,0 +1,73 @@
+"""Read machine.jsonl: load, pressure, CPU time and memory, about one line a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from unstall.model.run import Fact, Gauges
+
+
+class _Process(TypedDict):
+    cpu_ns: int
+    rss: int
+    threads: dict[str, list[int]]
+
+
+def read(folder: Path) -> tuple[dict[int, Gauges], dict[str, Fact]]:
+    """Return the readings of each process by pid, and facts about the machine over the run.
+
+    A line cut short is left out.
+    """
+    lines = []
+    path = folder / "machine.jsonl"
+    for text in path.read_text().splitlines() if path.exists() else ():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            continue
+    loads = [line["load1"] for line in lines if line.get("load1") is not None]
+    facts: dict[str, Fact] = {"machine.load_first": loads[0], "machine.load_max": max(loads)} if loads else {}
+    pids = {int(pid) for line in lines for pid in line.get("processes", {})}
+    return {pid: gauges for pid in pids if (gauges := _gauges(pid, lines)) is not None}, facts
+
+
+def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
+    columns: dict[str, list[int]] = {name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")}
+    previous: dict[str, list[int]] = {}
+    team_rq = 0
+    for line in lines:
+        processes = line.get("processes")
+        assert isinstance(processes, dict)
+        process: _Process | None = processes.get(str(pid))
+        if process is None:
+            continue
+        threads = process["threads"]
+        main = threads.get(str(pid), [0, 0])
+        grown = [
+            now[1] - previous[tid][1]
+            for tid, now in threads.items()
+            # a thread that hardly ran is no part of the team that the training thread waits for
+            if tid in previous and tid != str(pid) and now[0] - previous[tid][0] > 50_000_000
+        ]
+        team_rq += max([0, *grown])
+        previous = threads
+        busy = sum(int(other["cpu_ns"]) for other in processes.values())
+        columns["at"].append(int(str(line["at_ns"])))
+        columns["rss"].append(int(process["rss"]))
+        columns["team"].append(int(process["cpu_ns"]))
+        columns["main"].append(int(main[0]))
+        columns["main_rq"].append(int(main[1]))
+        columns["team_rq"].append(team_rq)
+        columns["others"].append(int(str(line.get("busy_ns") or 0)) - busy)
+        columns["some"].append(int(str(line.get("cpu_some_us") or 0)))
+        columns["thr"].append(1000 * int(str(line.get("throttled_us") or 0)))
+    if len(columns["at"]) < 2:
+        return None
+    at, rss, team, main_cpu, main_rq, team_rq_, others, some, throttled = (np.array(c, np.int64) for c in columns.values())
+    pressure = np.zeros(at.size)
+    pressure[1:] = np.diff(some) * 1000 / np.maximum(1, np.diff(at))
+    return Gauges(at, rss, team, main_cpu, main_rq, team_rq_, others, pressure, throttled)
