@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unstall.model.codec import (
@@ -60,12 +60,14 @@ def through_text(record):
     return json.loads(json.dumps(record))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(EDIT)
 def test_an_edit_read_as_written_is_the_same(edit):
     read = edit_from_json(through_text(edit_to_json(edit)))
     assert read == edit and repr(read) == repr(edit)  # repr: True is not 1, 1.0 is not 1
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(REMEDY, max_size=3))
 def test_a_plan_read_as_written_is_the_same(remedies):
     assert plan_from_json(through_text(plan_to_json(remedies))) == tuple(remedies)
@@ -177,6 +179,7 @@ def test_the_ledger_of_each_rank_adds_up_to_its_wall():
     assert len(written["ledger"]) == 3
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(st.integers(-1, 9), st.just(0), st.sampled_from(Phase), st.sampled_from(Activity),
                           st.sampled_from(Basis), st.integers(0, 2**60)), min_size=1, max_size=9))  # fmt: skip
 def test_summing_over_steps_loses_no_nanosecond(entries):

@@ -2,13 +2,14 @@
 
 import gc
 import pickle
+import subprocess
 import sys
 import textwrap
 import types
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unstall.model.remedy import RemoveCall, SetEnvironment, SetKeyword
@@ -250,6 +251,7 @@ CALLS = (
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(edits=st.lists(st.builds(SetKeyword, st.just("<drawn>"), st.integers(1, 3),
                                 st.sampled_from(["drawn_library." + name for name in CALLS]),
                                 st.just("b"), st.integers())))  # fmt: skip
@@ -288,3 +290,8 @@ def test_a_built_in_function_is_put_back(tmp_path):
     with applied([RemoveCall(str(file), 2, "gc.collect")]):
         assert gc.collect is not before
     assert gc.collect is before
+
+
+def test_the_training_process_loads_nothing_but_the_standard_library():
+    read = "import sys, unstall.remedies.override as o; sys.exit(bool({'numpy', 'libcst', 'torch'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", read], check=True)

@@ -5,7 +5,7 @@ import subprocess
 import textwrap
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unstall.model.remedy import RemoveCall, SetEnvironment, SetKeyword
@@ -291,6 +291,7 @@ def calls(draw):
     return text + ")"
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(call=calls(), value=st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False))
 def test_a_patch_sets_the_keyword_and_leaves_all_other_text_alone(call, value):
     before, after = FROM + "é = 1\nx = [ é,", "] # é\n\x0cy = (1 ,2)"
@@ -309,6 +310,7 @@ def test_a_patch_sets_the_keyword_and_leaves_all_other_text_alone(call, value):
     assert sum("#" in part for part in new.split("\n")) == len(comments)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     lines=st.lists(
         st.sampled_from(["x = 1", "gc.collect()", "# é", "", "f(); gc.collect()", "s = '''\n#'''"]), min_size=1
