@@ -83,11 +83,11 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def launcher(folder: Path, code: str, **popen: object) -> subprocess.Popen[str]:
+def launcher(folder: Path, code: str, settings: str = "") -> subprocess.Popen[str]:
     """Start a launcher of its own, in a process group of its own."""
     source = str(Path(inject_folder()).parents[2])
     env = {**os.environ, "PYTHONPATH": source}
-    argv = [sys.executable, "-c", LAUNCHER, str(folder), *python(code)]
+    argv = [sys.executable, "-c", settings + LAUNCHER, str(folder), *python(code)]
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -221,6 +221,29 @@ def test_a_second_interrupt_is_passed_on_as_well(folder: Path) -> None:
         assert ours.stdout.readline() == count
     assert ours.communicate(timeout=PATIENCE_S)[0] == "after the end\n"
     assert ours.returncode == 0
+
+
+def test_the_third_signal_kills_what_does_not_end_after_a_long_grace(folder: Path) -> None:
+    ours = launcher(
+        folder,
+        """
+        signal.signal(signal.SIGTERM, lambda n, f: print("no", flush=True))
+        print(os.getpid(), flush=True)
+        while True:
+            time.sleep(0.01)
+        """,
+        settings="import unstall.launch.supervise as s; s.KILL_AFTER_S = 0.5",
+    )
+    assert ours.stdout
+    child = int(ours.stdout.readline())
+    for _ in range(2):
+        os.kill(ours.pid, signal.SIGTERM)
+        assert ours.stdout.readline() == "no\n"
+        time.sleep(0.3)
+    os.kill(ours.pid, signal.SIGTERM)
+    assert ours.communicate(timeout=PATIENCE_S)[0].endswith("after the end\n")
+    assert ours.returncode == 128 + signal.SIGKILL
+    assert is_gone(child)
 
 
 def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
