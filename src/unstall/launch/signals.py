@@ -35,7 +35,8 @@ class Relay:
 
     def __init__(self) -> None:
         self.got: list[int] = []
-        self.wake_fd, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wake_fd, self._wake_end = os.pipe()
+        os.set_blocking(self.wake_fd, False)
         self._before: dict[int, object] = {}
         self._canary: subprocess.Popen[bytes] | None = None
 
