@@ -168,7 +168,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
     stopped = recorded.facts.text("stopped") or ""
     outside_ns = walls[0] - ledger.total_ns(steps=steps.steady, rank=0)
     return Report(
-        ended.command, ended.exit_code, bool(stopped), stopped, ended.reap_ns - ended.spawn_ns, walls, steps.count, steps.steady_count,
+        ended.command, 0 if stopped else ended.exit_code, bool(stopped), stopped, ended.reap_ns - ended.spawn_ns, walls, steps.count, steps.steady_count,
         int(steps.weight_S[: steps.steady[0]].sum()) if steps.steady.size else steps.count, times, parts,
         summary.outside(ledger, steps, walls[0]), summary.bound_by(parts), max(0, unknown) / max(1, sum(walls)), edges,
         COST_OF_A_ROW_NS / median if median else 0.0, "40 us a step, measured by bench/recorder.py; stack samples are taken from outside",

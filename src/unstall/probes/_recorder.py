@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from unstall.model import wire
 from unstall.model.wire import Activity, Frame, Phase, cell
 from unstall.probes._accounting import Accounting
+from unstall.probes._limits import Limits
 
 if TYPE_CHECKING:
     from unstall.probes.loaders import Loaders
@@ -49,6 +50,7 @@ class Recorder:
             self.config: dict[str, object] = json.load(file)
         self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
         self.said: set[str] = set()
+        self.limits = Limits(self.config, recording, injected_ns)
         self._begin(injected_ns, "main")
         cpu = min(time.thread_time_ns(), max(0, time.monotonic_ns() - injected_ns))
         # Imports up to torch's: no sampler was there yet, so the CPU clock tells running from waiting for the disk.
@@ -65,6 +67,7 @@ class Recorder:
         self.ended = False
         self.trains = False
         self.begun = False
+        self.loop_steps = 0  # steps closed by the optimizer that closes; alike on every rank, unlike `step` after a fork
         self.closer: int | None = None  # the optimizer that closes steps; BACKWARD_CLOSES where none does
         self._row_start = origin_ns
         self._pending: list[bytes] = []
@@ -178,6 +181,12 @@ class Recorder:
 
     # ------------------------------------------------------------ steps
 
+    def _stop(self, because: str) -> None:
+        """End the training here, as `sys.exit(0)` in its own code would: its ``finally`` blocks run."""
+        self._open().json(Frame.STEPPED_DOWN, {"because": because, "step": self.loop_steps})
+        self.flush()
+        raise SystemExit(0)
+
     def begin_loop(self) -> None:
         """End the start-up here, at the first batch or forward with gradients."""
         if not self.begun:
@@ -202,6 +211,10 @@ class Recorder:
             if probe.on:
                 with probe.guard():
                     act(self.step)
+        if closer == self.closer:
+            self.loop_steps += 1
+            if because := self.limits.reached(self.loop_steps):
+                self._stop(because)
 
     def _row(self, steps: int, closer: int) -> None:
         now, cells, marks = self.accounting.take()

@@ -37,7 +37,7 @@ def read(folder: Path) -> tuple[dict[int, Gauges], dict[str, Fact]]:
 
 def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
     columns: dict[str, list[int]] = {name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")}
-    previous: dict[str, list[int]] = {}
+    latest: dict[str, list[int]] = {}
     team_rq = 0
     for line in lines:
         processes = line.get("processes")
@@ -45,16 +45,16 @@ def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
         process: _Process | None = processes.get(str(pid))
         if process is None:
             continue
-        threads = process["threads"]
-        main = threads.get(str(pid), [0, 0])
+        threads = process["threads"]  # those that ran since the line before; the others are as they were
         grown = [
-            now[1] - previous[tid][1]
+            now[1] - latest[tid][1]
             for tid, now in threads.items()
             # a thread that hardly ran is no part of the team that the training thread waits for
-            if tid in previous and tid != str(pid) and now[0] - previous[tid][0] > 50_000_000
+            if tid in latest and tid != str(pid) and now[0] - latest[tid][0] > 50_000_000
         ]
         team_rq += max([0, *grown])
-        previous = threads
+        latest = {**latest, **threads}
+        main = latest.get(str(pid), [0, 0])
         busy = sum(int(other["cpu_ns"]) for other in processes.values())
         columns["at"].append(int(str(line["at_ns"])))
         columns["rss"].append(int(process["rss"]))
