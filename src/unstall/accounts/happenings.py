@@ -39,11 +39,13 @@ def compiles(rank: Rank, steps: Steps, project: str) -> tuple[Compile, ...]:
         caller = _users_line(called_from, project)
         site = _site(frame, sites, project) or caller
         reason = _first_reason(told)
+        at, step = int(events.start_ns[n]), _step_at(int(events.start_ns[n]), steps)
+        inside = step >= 0 and bool(steps.steady_S[step]) and at < int(steps.end_SR[step, 0])
         found.append(
             Compile(
-                int(events.start_ns[n]), int(events.end_ns[n] - events.start_ns[n]), int(events.value[n]), identity,
+                at, int(events.end_ns[n] - events.start_ns[n]), int(events.value[n]), identity,
                 line_at(frame, project) if frame is not None else None, site, reason, _guard(reason, frame, project),
-                _step_at(int(events.start_ns[n]), steps),
+                step, inside, _phase_at(at, rank),
             )
         )  # fmt: skip
     return tuple(found)
@@ -71,6 +73,19 @@ def _guard(reason: str, frame: Place | None, project: str) -> Line | None:
         if frame is not None and frame.file.endswith(match[1].rsplit("/", 1)[-1]):
             return line_at(Place(frame.file, int(match[2]), frame.function), project)
     return None
+
+
+def _phase_at(at_ns: int, rank: Rank) -> Phase:
+    """Return the phase that the live accounting (or, where there is none, a phase event) has at *at_ns*."""
+    rows, events = rank.rows, rank.events
+    if rows is not None and rows.mark_start_ns.size:
+        return Phase(int(rows.mark_phase[max(0, int(np.searchsorted(rows.mark_start_ns, at_ns, side="right")) - 1)]))
+    named = {Kind.BACKWARD: Phase.BACKWARD, Kind.OPTIMIZER: Phase.OPTIMIZER, Kind.EVALUATE: Phase.EVALUATE}
+    for kind, phase in named.items():
+        within = events.of(kind)
+        if ((events.start_ns[within] <= at_ns) & (at_ns < events.end_ns[within])).any():
+            return phase
+    return Phase.FORWARD
 
 
 def _step_at(at_ns: int, steps: Steps) -> int:

@@ -154,7 +154,8 @@ class Compile:
         frame: the function that was compiled; site: the user's line that asked for compilation (torch.compile, Module.compile).
         reason: why it was compiled anew, in the compiler's words; "" where it was not.
         guard: the line that the failed guard names, if any.
-        step: step it happened in, or -1.
+        step: step it happened in, or -1; steady: whether that step is one of the steady ones.
+        phase: phase it happened in.
     """
 
     start_ns: int
@@ -166,6 +167,8 @@ class Compile:
     reason: str = ""
     guard: Line | None = None
     step: int = -1
+    steady: bool = False
+    phase: Phase = Phase.FORWARD
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ class Compiling:
         """
 
         @functools.wraps(original)
-        def trace_structured(name: str, metadata_fn: Any = dict, *, payload_fn: Any = lambda: None, **kwargs: Any) -> Any:
+        def trace_structured(
+            name: str, metadata_fn: Any = dict, *, payload_fn: Any = lambda: None, **kwargs: Any
+        ) -> Any:
             if name == "artifact" and self.probe.on and self.reasons < MOST_REASONS:
                 with self.probe.guard():
                     self.hear(metadata_fn, payload_fn)
@@ -125,10 +127,28 @@ class Compiling:
                     "target": f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else "",
                     "bare": model is None,
                     "settings": {name: str(value) for name, value in kwargs.items()},
+                    **(repeated(model) if isinstance(model, torch.nn.Module) else {}),
                 }
             }
         )
         self.sites += 1
+
+
+def repeated(model: torch.nn.Module) -> dict[str, object]:
+    """Return the class that most children of one module share, how many they are, and their share of the parameters."""
+    best: tuple[int, list[torch.nn.Module]] = (0, [])
+    for holder in model.modules():
+        alike: dict[type, list[torch.nn.Module]] = {}
+        for child in holder.children():
+            if next(child.children(), None) is not None:
+                alike.setdefault(type(child), []).append(child)
+        for group in alike.values():
+            best = max(best, (len(group), group), key=lambda pair: pair[0])
+    if best[0] < 2:
+        return {}
+    total = sum(tensor.numel() for tensor in model.parameters())
+    held = sum(tensor.numel() for child in best[1] for tensor in child.parameters())
+    return {"block": type(best[1][0]).__name__, "blocks": best[0], "block_share": round(held / max(1, total), 3)}
 
 
 def compiled_code() -> CodeType | None:

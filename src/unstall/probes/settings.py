@@ -1,8 +1,9 @@
-"""Settings that no interval shows: threads, anomaly detection, and who set them."""
+"""Settings that no interval shows: threads, anomaly detection, precision, and who set them."""
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from unstall.probes._sites import call_site
 
 AFTER = "torch"
 LOOK_EVERY = 16  # steps; a look costs about 1 us
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # as this process has them: torchrun sets one itself
 
 
 def install(probe: Probe) -> None:
@@ -31,6 +33,13 @@ class Settings:
         anomaly = torch.autograd.anomaly_mode
         for kind in (anomaly.detect_anomaly, anomaly.set_detect_anomaly):
             kind.__init__ = self.remembering(kind.__init__, "anomaly.set_by")
+        torch.set_default_dtype = self.remembering(torch.set_default_dtype, "precision.default_by")
+        torch.nn.Module.double = self.remembering(torch.nn.Module.double, "precision.double_by")
+        for name in THREAD_VARIABLES:
+            if name in os.environ:
+                self.tell(f"threads.{name}", os.environ[name])
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            self.tell("threads.elastic", True)
         self.recorder.at_step.append((probe, self.look))
 
     def remembering(self, original: Any, fact: str) -> Any:
