@@ -61,10 +61,17 @@ def run(argv: list[str], options: RunOptions) -> Report:
     command = commands.resolve(argv, os.environ)
     folder = recordings.create(command.name, options.out, os.environ)
     recordings.write_config(
-        folder, {"steps": options.steps, "warmup": options.warmup, "seconds": options.seconds, "step_limit": _limit(options)}
+        folder,
+        {"steps": options.steps, "warmup": options.warmup, "seconds": options.seconds, "step_limit": _limit(options)},
     )
     recordings.update(
-        folder, {"command": list(redacted(argv)), "cwd": os.getcwd(), "facts": dict(machine_facts(os.environ)), "warmup": options.warmup}
+        folder,
+        {
+            "command": list(redacted(argv)),
+            "cwd": os.getcwd(),
+            "facts": dict(machine_facts(os.environ)),
+            "warmup": options.warmup,
+        },
     )
     tell = options.status
     status = None if tell is None else lambda seconds, seen: tell(f"recording, {seconds:.0f} s")
@@ -116,7 +123,9 @@ class Explained:
     abstained: tuple[Abstained, ...]
 
 
-def explained(recorded: Run, ledger: Ledger, tables: Evidence, segments: Segments, causes: tuple[Cause, ...] | None = None) -> Explained:
+def explained(
+    recorded: Run, ledger: Ledger, tables: Evidence, segments: Segments, causes: tuple[Cause, ...] | None = None
+) -> Explained:
     """Ask every cause, allot the time, and add the remedies."""
     proposed: list[Finding] = []
     candidates: list[Candidate] = []
@@ -125,7 +134,9 @@ def explained(recorded: Run, ledger: Ledger, tables: Evidence, segments: Segment
     for cause in by_id.values():
         lacking = cause.needs - recorded.coverage.observed
         if lacking:
-            why = "; ".join(f"{sensor.value}: {recorded.coverage.missing.get(sensor, 'not recorded')}" for sensor in sorted(lacking))
+            why = "; ".join(
+                f"{sensor.value}: {recorded.coverage.missing.get(sensor, 'not recorded')}" for sensor in sorted(lacking)
+            )
             abstained.append(Abstained(cause.id, why))
             continue
         for said in cause.find(recorded, ledger, tables):
@@ -187,12 +198,19 @@ def _load(tables: Evidence) -> str:
 
 def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...]:
     said = [f"probe {message}" for message in recorded.coverage.trouble]
-    if cut := recorded.facts.known.get("cut"):
-        said.append(f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read")  # type: ignore[arg-type]
+    cut = recorded.facts.known.get("cut")
+    if isinstance(cut, list) and cut:
+        said.append(
+            f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read"
+        )  # type: ignore[arg-type]
     if recorded.facts.flag("ended") is False:
-        said.append("the training ended without saying so (os._exit, a kill); up to 50 ms and its last step are not in the account")
+        said.append(
+            "the training ended without saying so (os._exit, a kill); up to 50 ms and its last step are not in the account"
+        )
     if recorded.missing_ranks:
-        said.append(f"ranks {', '.join(map(str, recorded.missing_ranks))} left no recording; the account is of the others")
+        said.append(
+            f"ranks {', '.join(map(str, recorded.missing_ranks))} left no recording; the account is of the others"
+        )
     if others := int(recorded.facts.number("others") or 0):
         said.append(f"{others} more process(es) trained; the account is of the longest training")
     if steady < 5:

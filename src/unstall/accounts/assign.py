@@ -11,7 +11,7 @@ from unstall.accounts.enter import WITHIN_TORCH
 from unstall.model.ledger import OUTSIDE, Basis, Ledger
 from unstall.model.run import Rank, Run
 from unstall.model.steps import Steps
-from unstall.model.wire import Activity, Device, Kind, Phase
+from unstall.model.wire import Activity, Kind, Phase
 
 PHASE_OF = {
     Kind.FETCH: Phase.FETCH,
@@ -43,20 +43,20 @@ def assign(run: Run, steps: Steps) -> Ledger:
 
     Cost: O(N log N).
     """
-    entries: list[tuple[int, int, int, int, int, int]] = []
-    for r, rank in enumerate(run.ranks):
-        for step, phase, activity, basis, ns in _slices(rank, steps, r):
-            entries.append((step, r, phase, activity, basis, ns))
-    step, ranks, phase, activity, basis, ns = np.array(entries, np.int64).reshape(-1, 6).T
-    small = [c.astype(np.uint8) for c in (ranks, phase, activity, np.full(step.size, Device.NONE), basis)]
-    wall = np.array([rank.end_ns - rank.start_ns for rank in run.ranks], np.int64)
-    return Ledger(step.astype(np.int32), *small, ns, wall)
+    entries = [
+        (step, r, phase, activity, basis, ns)
+        for r, rank in enumerate(run.ranks)
+        for step, phase, activity, basis, ns in _slices(rank, steps, r)
+    ]
+    return Ledger.of(entries, [rank.end_ns - rank.start_ns for rank in run.ranks])
 
 
 def _slices(rank: Rank, steps: Steps, r: int) -> list[tuple[int, int, int, int, int]]:
     """Return (step, phase, activity, basis, ns) of every stretch between two edges."""
     events = rank.events
-    rows = [n for n in np.flatnonzero(events.lane == 0) if events.kind[n] in PHASE_OF or events.kind[n] in ACTIVITY_OF]
+    rows = [
+        int(n) for n in np.flatnonzero(events.lane == 0) if events.kind[n] in PHASE_OF or events.kind[n] in ACTIVITY_OF
+    ]
     edges = {rank.start_ns, rank.end_ns, *steps.start_SR[:, r].tolist(), *steps.end_SR[:, r].tolist()}
     # an event nests in another that begins no later and ends no earlier; of two over the same stretch the phase is outside
     order = sorted(rows, key=lambda n: (events.start_ns[n], -events.end_ns[n], events.kind[n] in ACTIVITY_OF))

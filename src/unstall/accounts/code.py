@@ -10,7 +10,9 @@ import re
 from unstall.model.finding import Line
 from unstall.model.run import Place
 
-_LIBRARY = re.compile(r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]")
+_LIBRARY = re.compile(
+    r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]"
+)
 
 
 @functools.lru_cache(maxsize=65536)

@@ -15,7 +15,7 @@ from unstall.accounts.largest_remainder import divide
 from unstall.accounts.segment import Segments
 from unstall.model.ledger import OUTSIDE, Basis, Ledger
 from unstall.model.run import Gauges, Rank, Run
-from unstall.model.wire import PHASES, Activity, Device, Phase
+from unstall.model.wire import PHASES, Activity, Phase
 
 TEACHER_SHARE = 0.5  # of the steps; a no-grad forward in more of them belongs to the step
 WITHIN_TORCH = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVALUATE)
@@ -31,11 +31,7 @@ def enter(run: Run, segments: Segments, labelled: Sequence[Labelled | None]) -> 
     entries: list[tuple[int, int, int, int, int, int]] = []
     for r, rank in enumerate(run.ranks):
         entries += _rank_entries(r, rank, segments, labelled[r], len(run.ranks) > 1)
-    columns = np.array(entries, np.int64).reshape(-1, 6)
-    step, ranks, phase, activity, basis, ns = columns.T
-    wall = np.array([rank.end_ns - rank.start_ns for rank in run.ranks], np.int64)
-    small = [c.astype(np.uint8) for c in (ranks, phase, activity, np.full(step.size, Device.NONE), basis)]
-    return Ledger(step.astype(np.int32), *small, ns, wall)
+    return Ledger.of(entries, [rank.end_ns - rank.start_ns for rank in run.ranks])
 
 
 def _rank_entries(
@@ -63,7 +59,9 @@ def _rank_entries(
                 counted = phase == Phase.STARTUP and activity in (Activity.PYTHON, Activity.IO)
                 add(step, phase, activity, Basis.SAMPLED if counted else Basis.MEASURED, ns)
                 continue
-            for named, part in _divided(ns, phase, shares[bool(steady[n])].get(int(phase)), starved if steady[n] else 0.0):
+            for named, part in _divided(
+                ns, phase, shares[bool(steady[n])].get(int(phase)), starved if steady[n] else 0.0
+            ):
                 add(step, phase, named, _basis(named, phase, shares[bool(steady[n])]), part)
     edges = (rank.seen_start_ns - rank.start_ns, rank.end_ns - rank.seen_end_ns)
     for phase, ns in zip((Phase.STARTUP, Phase.SHUTDOWN), edges):

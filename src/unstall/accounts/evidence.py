@@ -20,7 +20,6 @@ from unstall.model.tables import Collections, Compile, Cores, HotLine, LoaderUse
 from unstall.model.wire import Activity
 
 
-
 class Evidence:
     """The tables of one run; satisfies `tables.Tables`."""
 
@@ -61,7 +60,7 @@ class Evidence:
             return np.zeros(0 if samples is None else samples.at_ns.size, np.bool_)
         at = np.clip(np.searchsorted(steps.start_SR[:, r], samples.at_ns, side="right") - 1, 0, None)
         within = (samples.at_ns >= steps.start_SR[at, r]) & (samples.at_ns < steps.end_SR[at, r])
-        return within & steps.steady_S[at]
+        return np.asarray(within & steps.steady_S[at], np.bool_)
 
     @cached_property
     def worker_lines(self) -> tuple[WorkerLine, ...]:
@@ -102,13 +101,17 @@ class Evidence:
         first, last = inside[0], inside[-1]
         wall = max(1, int(gauges.at_ns[last] - gauges.at_ns[first]))
         busy = float(gauges.team_cpu_ns[last] - gauges.team_cpu_ns[first]) / wall
-        others = np.diff(gauges.others_cpu_ns[first : last + 1]) / np.maximum(1, np.diff(gauges.at_ns[first : last + 1]))
+        others = np.diff(gauges.others_cpu_ns[first : last + 1]) / np.maximum(
+            1, np.diff(gauges.at_ns[first : last + 1])
+        )
         total = self._ledger.total_ns(steps=steady, rank=0)
         waiting = self._ledger.total_ns(steps=steady, rank=0, activity=(Activity.WAIT_DATA, Activity.LOAD))
         starved = self._ledger.total_ns(steps=steady, rank=0, activity=Activity.STARVED)
         loading_cpu = self._loading_cpu_share(waiting, total)
         outside = max(0.0, busy - loading_cpu) / max(0.05, 1 - waiting / max(1, total))
-        return Cores(usable, ranks, busy, min(usable, outside), max(0.0, float(np.median(others))), starved / max(1, total))
+        return Cores(
+            usable, ranks, busy, min(usable, outside), max(0.0, float(np.median(others))), starved / max(1, total)
+        )
 
     def _loading_cpu_share(self, waiting: int, total: int) -> float:
         """Return the mean CPUs that the training process itself spends on loading."""

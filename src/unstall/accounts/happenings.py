@@ -108,10 +108,16 @@ def collections(rank: Rank, segments: Segments, project: str) -> tuple[Collectio
         if line is None:
             continue
         library = Place.parse(name.partition("|")[2])
-        asks = [code_of(place.file, place.line) for place in (library, Place.parse(name.partition("|")[0])) if place is not None]
+        asks = [
+            code_of(place.file, place.line)
+            for place in (library, Place.parse(name.partition("|")[0]))
+            if place is not None
+        ]
         spent = int((events.end_ns[rows] - events.start_ns[rows]).sum())
         explicit = generation == 2 and any(_COLLECTS.search(code) for code in asks)
-        found.append(Collections(line, explicit, len(rows), spent, generation, Phase.BETWEEN, str(library) if library else ""))
+        found.append(
+            Collections(line, explicit, len(rows), spent, generation, Phase.BETWEEN, str(library) if library else "")
+        )
     return tuple(sorted(found, key=lambda group: -group.spent_ns))
 
 
@@ -128,9 +134,19 @@ def saves(rank: Rank, steps: Steps, project: str) -> tuple[Saves, ...]:
             continue
         lengths = events.end_ns[rows] - events.start_ns[rows]
         at = np.array([_step_at(int(events.start_ns[n]), steps) for n in rows])
-        inside = np.array([s >= 0 and bool(steps.steady_S[s]) and events.start_ns[n] < steps.end_SR[s, 0] for n, s in zip(rows, at)])
+        inside = np.array(
+            [s >= 0 and bool(steps.steady_S[s]) and events.start_ns[n] < steps.end_SR[s, 0] for n, s in zip(rows, at)]
+        )
         between = float(np.median(np.diff(at))) if at.size > 1 else float(steps.count)
         found.append(
-            Saves(line, len(rows), int(lengths.sum()), int(inside.sum()), int(lengths[inside].sum()), int(events.value[rows].sum()), between)
+            Saves(
+                line,
+                len(rows),
+                int(lengths.sum()),
+                int(inside.sum()),
+                int(lengths[inside].sum()),
+                int(events.value[rows].sum()),
+                between,
+            )
         )
     return tuple(sorted(found, key=lambda group: -group.spent_ns))

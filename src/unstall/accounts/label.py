@@ -19,7 +19,9 @@ from unstall.model.run import Place, Rank, Samples
 from unstall.model.wire import Activity, Phase
 
 Stack = tuple[Place, ...]
-OFFSETS_NS = range(-20_000_000, 80_000_001, 4_000_000)  # what the sampler's clock may be off by: it starts within this of its spawn
+OFFSETS_NS = range(
+    -20_000_000, 80_000_001, 4_000_000
+)  # what the sampler's clock may be off by: it starts within this of its spawn
 PRIOR = 2.0  # samples that the phase's mean counts for at a place that was seen seldom
 
 # (part of the file, function or None): the innermost of these frames tells the phase, whatever the clock says
@@ -103,7 +105,9 @@ def _measured(stack: Stack) -> Activity | None:
     return Activity.GC if _COLLECTS.search(code_of(leaf.file, leaf.line)) else None
 
 
-def _offset(at: NDArray[np.int64], known: NDArray[np.int64], begins: NDArray[np.int64], phases: NDArray[np.uint8]) -> int:
+def _offset(
+    at: NDArray[np.int64], known: NDArray[np.int64], begins: NDArray[np.int64], phases: NDArray[np.uint8]
+) -> int:
     """Return the shift of the sampler's clock under which most samples lie in the phase that their own stack tells."""
     tells = np.flatnonzero(known >= 0)[:5000]
     if tells.size < 10:
@@ -137,7 +141,9 @@ def _rates(samples: Samples) -> NDArray[np.float64]:
             seconds, held, ran = pools[key]
             prior = PRIOR / samples.hz
             python = min(1.0, (held + prior * python) / (seconds + prior)) if seconds else python
-            running = min(1.0, (ran + prior * running) / (seconds + prior)) if seconds and active is not None else running
+            running = (
+                min(1.0, (ran + prior * running) / (seconds + prior)) if seconds and active is not None else running
+            )
         running = max(running, python)
         rates[n] = python, running - python, 1 - running
     return rates

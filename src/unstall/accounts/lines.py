@@ -36,7 +36,11 @@ class _Heap:
 
 
 def hot_lines(
-    ledger: Ledger, labelled: Sequence[Labelled | None], inside: Sequence[NDArray[np.bool_]], rows: NDArray[np.bool_], project: str
+    ledger: Ledger,
+    labelled: Sequence[Labelled | None],
+    inside: Sequence[NDArray[np.bool_]],
+    rows: NDArray[np.bool_],
+    project: str,
 ) -> tuple[HotLine, ...]:
     """Return the user's lines with ledger time on them, the hottest first.
 
@@ -65,7 +69,9 @@ def _count(heaps: dict[tuple[int, str, int], _Heap], phase: int) -> int:
     return sum(heap.samples for key, heap in heaps.items() if key[0] == phase)
 
 
-def _gather(samples: Labelled, chosen: NDArray[np.intp], heaps: dict[tuple[int, str, int], _Heap], total: Counter[int]) -> None:
+def _gather(
+    samples: Labelled, chosen: NDArray[np.intp], heaps: dict[tuple[int, str, int], _Heap], total: Counter[int]
+) -> None:
     for k in chosen:
         number, phase, weight = int(samples.stack[k]), int(samples.phase[k]), float(samples.weight_ns[k])
         stack = samples.stacks[number]
@@ -127,7 +133,9 @@ def worker_lines(samples: Iterable[Samples], project: str) -> tuple[WorkerLine, 
     for table in samples:
         for k, ns in zip(table.stack, table.weight_ns):
             stack = table.stacks[int(k)]
-            if not any("torch/utils/data/_utils/fetch.py" in place.file or place.function == "_feed" for place in stack):
+            if not any(
+                "torch/utils/data/_utils/fetch.py" in place.file or place.function == "_feed" for place in stack
+            ):
                 continue
             total += int(ns)
             users = innermost_users(stack)

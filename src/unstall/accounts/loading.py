@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,7 +93,7 @@ def _iterators(number: int, rank: Rank) -> tuple[int, tuple[int, ...], tuple[int
     return len(made), tuple(int(events.end_ns[n] - events.start_ns[n]) for n in made), tuple(first)
 
 
-def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, int | bool | None]:
+def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, Any]:
     if fetches is None:
         return {}
     mine = (fetches.loader == number) & (fetches.worker != MAIN_PROCESS) if workers else fetches.worker == MAIN_PROCESS

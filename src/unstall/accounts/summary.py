@@ -44,11 +44,15 @@ def step_parts(ledger: Ledger, steps: Steps, ranks: int) -> tuple[Share, ...]:
         of_phase = inside & (ledger.phase == phase)
         spent = int(ledger.ns[of_phase].sum())
         if spent:
-            parts.append(Share(phase.name.lower(), spent // count, spent / whole, _activities(ledger, of_phase, count, whole)))
+            parts.append(
+                Share(phase.name.lower(), spent // count, spent / whole, _activities(ledger, of_phase, count, whole))
+            )
     return tuple(parts)
 
 
-def _activities(ledger: Ledger, rows: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int, whole: int) -> tuple[Share, ...]:
+def _activities(
+    ledger: Ledger, rows: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int, whole: int
+) -> tuple[Share, ...]:
     found, small = [], 0
     for activity in Activity:
         spent = int(ledger.ns[rows & (ledger.activity == activity)].sum())
@@ -73,7 +77,9 @@ def outside(ledger: Ledger, steps: Steps, wall_ns: int) -> tuple[Share, ...]:
         ("checkpoint", rest & (ledger.phase == Phase.CHECKPOINT)),
         ("after the last step", rest & ~np.isin(ledger.phase, (Phase.STARTUP, Phase.EVALUATE, Phase.CHECKPOINT))),
     ]
-    shares = [Share(name, int(ledger.ns[rows].sum()), int(ledger.ns[rows].sum()) / max(1, wall_ns)) for name, rows in parts]
+    shares = [
+        Share(name, int(ledger.ns[rows].sum()), int(ledger.ns[rows].sum()) / max(1, wall_ns)) for name, rows in parts
+    ]
     return tuple(share for share in shares if share.ns)
 
 
@@ -83,7 +89,9 @@ def bound_by(parts: Sequence[Share]) -> str:
         return "No steady step was seen."
     largest = max(parts, key=lambda part: part.ns)
     rest = sum(part.ns for part in parts) - largest.ns
-    what = next((words for phase, words in BOUND.items() if phase.name.lower() == largest.name), "bound by " + largest.name)
+    what = next(
+        (words for phase, words in BOUND.items() if phase.name.lower() == largest.name), "bound by " + largest.name
+    )
     most = f"{sum(part.ns for part in parts) / rest:.1f}x" if rest else "everything"
     first = largest.parts[0].name if largest.parts else "time"
     return (
@@ -100,7 +108,9 @@ def rank_summaries(ledger: Ledger, steps: Steps, run: Run) -> tuple[RankSummary,
     for r, rank in enumerate(run.ranks):
         waits = _by_step(ledger, steps, r, Activity.COLLECTIVE)
         length = (steps.end_SR - steps.start_SR)[steps.steady_S, r]
-        found.append(RankSummary(rank.rank, int(np.median(length)), int(np.median(length - waits)), int(np.median(waits))))
+        found.append(
+            RankSummary(rank.rank, int(np.median(length)), int(np.median(length - waits)), int(np.median(waits)))
+        )
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ PHASE x ACTIVITY x DEVICE cells of a step nine in ten are empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -37,7 +37,6 @@ class Ledger:
         rank, phase, activity, device, basis: uint8 (E,); rank is an index into `Run.ranks`.
         ns: int64 (E,), > 0.
         wall_R: int64 (R,), ns from spawn to reap of each rank; its entries add up to it exactly.
-        error_ns: standard error of SAMPLED entries by (rank, phase, activity).
 
     Raises:
         ValueError: When a rank's entries do not add up to its wall time.
@@ -59,6 +58,16 @@ class Ledger:
                 raise ValueError(f"rank {r}: entries add up to {total} ns, the rank ran for {wall} ns")
         if (self.ns < 0).any():
             raise ValueError("an entry is negative")
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[int, int, int, int, int, int]], wall_ns: Sequence[int]) -> Ledger:
+        """Return the ledger of *entries*: (step, rank, phase, activity, basis, ns), on a machine without a device."""
+        step, rank, phase, activity, basis, ns = np.array(list(entries), np.int64).reshape(-1, 6).T
+        small = np.uint8
+        return cls(
+            step.astype(np.int32), rank.astype(small), phase.astype(small), activity.astype(small),
+            np.full(step.size, Device.NONE, small), basis.astype(small), ns, np.array(wall_ns, np.int64),
+        )  # fmt: skip
 
     def rows(
         self,

@@ -16,7 +16,7 @@ class Steps:
         start_SR, end_SR: int64 (S, R), ns; disjoint and in order on each rank.
         steady_S: bool (S,): after warm-up, and fit for statistics.
         weight_S: int32 (S,): how many steps of the training the row stands for (> 1 where rows were rolled up).
-        wanted_by: what closes a step, in words: "optimizer" or "backward".
+        closed_by: what closes a step, in words: "optimizer" or "backward".
 
     Raises:
         ValueError: When steps overlap.

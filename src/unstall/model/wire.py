@@ -118,6 +118,7 @@ class Kind(IntEnum):
     KERNEL = 22  # device lane
     DEVICE_COPY = 23  # device lane
     DEVICE_COLLECTIVE = 24  # device lane
+    STOP = 25  # a loader's workers are stopped [loader; "loader:K"]
 
 
 class Frame(IntEnum):
