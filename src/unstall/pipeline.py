@@ -202,7 +202,7 @@ def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...
     if isinstance(cut, list) and cut:
         said.append(
             f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read"
-        )  # type: ignore[arg-type]
+        )
     if recorded.facts.flag("ended") is False:
         said.append(
             "the training ended without saying so (os._exit, a kill); up to 50 ms and its last step are not in the account"

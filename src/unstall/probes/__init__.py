@@ -26,7 +26,7 @@ def start(recording: str, injected_ns: int, when: Callable[[str, Callable[[Modul
     recorder = Recorder(recording, injected_ns)
     recorder.when = when
     for info in pkgutil.iter_modules(__path__):
-        if not info.name.startswith("_") and info.name not in recorder.config.get("without", ()):
+        if not info.name.startswith("_") and info.name not in recorder.without:
             _arrange(recorder, info.name, when)
     os.register_at_fork(after_in_child=recorder.reset_in_child)
     recorder.announce()

@@ -25,7 +25,9 @@ class Accounting:
 
     __slots__ = ("clock", "last", "marks", "spent", "stack")
 
-    def __init__(self, origin_ns: int, clock: Callable[[], int] = time.monotonic_ns, phase: int = Phase.STARTUP) -> None:
+    def __init__(
+        self, origin_ns: int, clock: Callable[[], int] = time.monotonic_ns, phase: int = Phase.STARTUP
+    ) -> None:
         self.clock = clock
         self.last = origin_ns
         self.spent = [0] * (PHASES * ACTIVITIES)

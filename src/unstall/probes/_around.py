@@ -63,4 +63,4 @@ def in_activity(probe: Probe, original: Callable[P, R], activity: int) -> Callab
     def leave(depth: int) -> None:
         recorder.accounting.leave(depth)
 
-    return around(probe, original, enter, leave)  # type: ignore[arg-type]
+    return around(probe, original, enter, leave)

@@ -34,6 +34,7 @@ class Recorder:
     Attributes:
         config: the launcher's config.json.
         accounting: the training thread's exclusive-time stack.
+        without: probes that are not wanted.
         thread: identifier of the training thread.
         step: steps closed so far.
         begun: whether the loop has begun: a batch was taken, or a forward made with gradients.
@@ -49,6 +50,8 @@ class Recorder:
         with open(os.path.join(recording, "config.json"), encoding="utf-8") as file:
             self.config: dict[str, object] = json.load(file)
         self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
+        without = self.config.get("without")
+        self.without = frozenset(without) if isinstance(without, list) else frozenset()
         self.said: set[str] = set()
         self.limits = Limits(self.config, recording, injected_ns)
         self._begin(injected_ns, "main")
@@ -67,7 +70,9 @@ class Recorder:
         self.ended = False
         self.trains = False
         self.begun = False
-        self.loop_steps = 0  # steps closed by the optimizer that closes; alike on every rank, unlike `step` after a fork
+        self.loop_steps = (
+            0  # steps closed by the optimizer that closes; alike on every rank, unlike `step` after a fork
+        )
         self.closer: int | None = None  # the optimizer that closes steps; BACKWARD_CLOSES where none does
         self._row_start = origin_ns
         self._pending: list[bytes] = []
@@ -225,7 +230,9 @@ class Recorder:
             for number, ns in cells:
                 self._rolled_cells[number] = self._rolled_cells.get(number, 0) + ns
             if now - self._row_start >= ROLLED_NS or self.detailed or closer == wire.ENDS_OUTSIDE:
-                self._write_row(self.step - self._rolled, self._rolled, closer, now, list(self._rolled_cells.items()), [])
+                self._write_row(
+                    self.step - self._rolled, self._rolled, closer, now, list(self._rolled_cells.items()), []
+                )
                 self._rolled, self._rolled_cells = 0, {}
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
@@ -236,7 +243,11 @@ class Recorder:
         self, first: int, steps: int, closer: int, now: int, cells: list[tuple[int, int]], marks: list[tuple[int, int]]
     ) -> None:
         cpu = time.thread_time_ns() if threading.get_ident() == self.thread else self._cpu
-        body = [wire.ROW.pack(first, steps, closer, 0, self._row_start, now, max(0, cpu - self._cpu), len(cells), len(marks))]
+        body = [
+            wire.ROW.pack(
+                first, steps, closer, 0, self._row_start, now, max(0, cpu - self._cpu), len(cells), len(marks)
+            )
+        ]
         body += [wire.CELL.pack(number, ns) for number, ns in cells]
         ends = [began for _, began in marks[1:]] + [now]
         body += [wire.MARK.pack(phase, end - began) for (phase, began), end in zip(marks, ends)]

@@ -10,7 +10,10 @@ from types import FrameType
 _PATHS = sysconfig.get_paths()
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _NOT_USERS = tuple(
-    {os.path.join(path, "") for path in (_PATHS["stdlib"], _PATHS["platstdlib"], _PATHS["purelib"], _PATHS["platlib"], _OURS)}
+    {
+        os.path.join(path, "")
+        for path in (_PATHS["stdlib"], _PATHS["platstdlib"], _PATHS["purelib"], _PATHS["platlib"], _OURS)
+    }
 )
 _known: dict[str, bool] = {}
 
@@ -20,7 +23,9 @@ def is_users(file: str) -> bool:
     known = _known.get(file)
     if known is None:
         known = _known[file] = not (
-            file.startswith(("<", *_NOT_USERS)) or f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
+            file.startswith(("<", *_NOT_USERS))
+            or f"{os.sep}site-packages{os.sep}" in file
+            or f"{os.sep}dist-packages{os.sep}" in file
         )
     return known
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
+from typing import Any
 
 import torch
 import torch.autograd.graph
@@ -40,7 +41,7 @@ def install(probe: Probe) -> None:
             recorder.close_step(BACKWARD_CLOSES)
 
     @functools.wraps(original)
-    def run_backward(*args, **kwargs):  # type: ignore[no-untyped-def]
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not probe.on or (get_ident() != recorder.thread and not recorder.adopt()):
             return original(*args, **kwargs)
         depth = -1

@@ -32,7 +32,7 @@ class Producers:
         self.returned: dict[int, tuple[FrameType, CodeType, object]] = {}
         self.found = False
         self.watching = False
-        self.recorder.saw_batch = self.saw_batch
+        self.recorder.saw_batch = self.saw_batch  # type: ignore[method-assign]
         self.recorder.at_step.append((probe, self.at_step))
 
     def at_step(self, step: int) -> None:

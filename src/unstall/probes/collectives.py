@@ -36,6 +36,9 @@ def install(probe: Probe) -> None:
 
         return around(probe, getattr(c10d, name), before, after)
 
+    def joining(*args: object, **kwargs: object) -> None:
+        recorder.adopt()
+
     def joined(_: None) -> None:
         if c10d.is_initialized():
             recorder.fact({"rank": c10d.get_rank(), "world_size": c10d.get_world_size(), "backend": c10d.get_backend()})
@@ -46,5 +49,5 @@ def install(probe: Probe) -> None:
             setattr(c10d, name, wrapped)
             if hasattr(distributed, name):
                 setattr(distributed, name, wrapped)
-    wrapped = around(probe, c10d.init_process_group, lambda *a, **k: recorder.adopt() and None, joined)
+    wrapped = around(probe, c10d.init_process_group, joining, joined)
     c10d.init_process_group = distributed.init_process_group = wrapped

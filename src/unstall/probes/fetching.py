@@ -7,6 +7,7 @@ too many processes and slow storage apart.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -21,6 +22,7 @@ from torch.utils.data._utils import fetch
 from unstall.model import wire
 from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Frame
 from unstall.probes._recorder import Probe, Recorder
+from unstall.probes._sites import call_site
 
 AFTER = "torch"
 MAIN_PROCESS = 0xFFFF
@@ -33,6 +35,7 @@ def install(probe: Probe) -> None:
     fetching = Fetching(probe)
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         kind.fetch = fetching.observing(kind.fetch)
+    torch.set_num_threads = fetching.remembering(torch.set_num_threads)
     os.register_at_fork(after_in_child=fetching.reset)
 
 
@@ -49,6 +52,21 @@ class Fetching:
         self.collate_ns = 0
         self.queue = RunQueue()
         self.worker: int | None = None
+        self.threads = 0
+        self.threads_set_at = ""
+
+    def remembering(self, original: Any) -> Any:
+        """Wrap ``torch.set_num_threads``: each worker begins with one thread, who asks for more is to be known."""
+
+        @functools.wraps(original)
+        def remembered(*args: Any, **kwargs: Any) -> Any:
+            if self.probe.on and not torch.compiler.is_compiling():
+                with self.probe.guard():
+                    site, library = call_site(2)
+                    self.threads_set_at = "" if "_utils/worker.py" in library.replace(os.sep, "/") else site
+            return original(*args, **kwargs)
+
+        return remembered
 
     def observing(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
@@ -96,6 +114,8 @@ class Fetching:
         )  # fmt: skip
         self.pickled_ns = 0
         self.recorder._open().frame(Frame.FETCHES, record)
+        if self.count <= SEVERAL and self.worker != MAIN_PROCESS:
+            self.tell_threads()
 
     def find_out_who_we_are(self) -> None:
         info = get_worker_info()
@@ -105,8 +125,16 @@ class Fetching:
             return
         self.worker = info.id
         recorder.become_worker(info.id)
-        recorder.fact({"threads": torch.get_num_threads(), "worker": info.id})
+        recorder.fact({"worker": info.id})
+        self.tell_threads()
         self.time_pickling()
+
+    def tell_threads(self) -> None:
+        """Report the threads that tensor operations of this worker may use, where they changed."""
+        threads = torch.get_num_threads()
+        if threads != self.threads:
+            self.threads = threads
+            self.recorder.fact({"threads": threads, "threads_set_at": self.threads_set_at})
 
     def time_pickling(self) -> None:
         """Stand in for the pickler that this process's queues use: it works in the queue's own thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.utils.data import dataloader
 from unstall.model.wire import Activity, Kind, Phase
 from unstall.probes._around import around
 from unstall.probes._recorder import Probe
-from unstall.probes._sites import call_site
+from unstall.probes._sites import call_site, is_users
 
 AFTER = "torch"
 _SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
@@ -33,6 +34,7 @@ class Loaders:
         self.numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self.of_iterator: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self.sites: weakref.WeakKeyDictionary[object, tuple[str, str]] = weakref.WeakKeyDictionary()
+        self.own: dict[int, tuple[str, str]] = {}  # dataset's id -> site of the loader that the user made over it
         self.trains: set[int] = set()
         self.last = -1
         self.recorder.loaders = self
@@ -41,12 +43,18 @@ class Loaders:
         loader.__iter__ = self.iterating(loader.__iter__)
         iterator.__next__ = around(probe, iterator.__next__, self.before_batch, self.after_batch)
         workers = dataloader._MultiProcessingDataLoaderIter
-        workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.leave)
+        workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.after_stop)
 
     # A subclass's __init__ calls this one too; the first site seen is the user's.
     def made(self, loader: object, *args: object, **kwargs: object) -> None:
         if loader not in self.sites:
-            self.sites[loader] = call_site(3)
+            site, library = call_site(3)
+            dataset = id(args[0] if args else kwargs.get("dataset"))
+            if not library:
+                self.own[dataset] = site, library
+            elif dataset in self.own:  # a framework makes the user's loader anew: the user's line is to blame
+                site = self.own[dataset][0]
+            self.sites[loader] = site, library
 
     def number(self, loader: Any) -> int:
         known = self.numbers.get(loader)
@@ -61,6 +69,7 @@ class Loaders:
                 "site": site,
                 "library": library,
                 "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+                "dataset_at": defined_at(getattr(type(dataset), "__init__", None)),
                 "length": len(dataset) if sized else None,
                 "iterable": loader._dataset_kind == dataloader._DatasetKind.Iterable,
                 "sampler": type(loader.sampler).__name__,
@@ -107,11 +116,14 @@ class Loaders:
         accounting.enter_activity(activity)
         return depth
 
-    def before_stop(self, iterator: Any) -> int:
-        return self.enter(self.of_iterator.get(iterator, -1), Activity.WAIT_DATA)
+    def before_stop(self, iterator: Any) -> tuple[int, int, int]:
+        number = self.of_iterator.get(iterator, -1)
+        return number, self.enter(number, Activity.WAIT_DATA), self.recorder.accounting.last
 
-    def leave(self, depth: int) -> None:
-        self.recorder.accounting.leave(depth)
+    def after_stop(self, token: tuple[int, int, int]) -> None:
+        number, depth, start = token
+        end = self.recorder.accounting.leave(depth)
+        self.recorder.span(Kind.STOP, start, end, f"loader:{number}", number, rare=True)
 
     def before_batch(self, iterator: Any) -> tuple[int, int, int, int, int]:
         self.last = number = self.of_iterator.get(iterator, -1)
@@ -127,5 +139,14 @@ class Loaders:
 
     def reached_forward(self) -> None:
         """The last batch taken reached a forward with gradients: its loader trains."""
-        if self.last >= 0:
+        if self.last >= 0 and self.last not in self.trains:
             self.trains.add(self.last)
+            self.recorder.fact({f"trains:{self.last}": True})
+
+
+def defined_at(function: object) -> str:
+    """Return where a Python function is defined, as FILE:LINE:FUNCTION; "" for one of a library or in C."""
+    code = getattr(function, "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return ""
+    return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}:{code.co_name}"

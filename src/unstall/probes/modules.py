@@ -8,6 +8,7 @@ first steps only, and put back.
 from __future__ import annotations
 
 from threading import get_ident
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ class Forward:
         """Swap ``nn.Module.__call__`` so that outermost modules of unknown classes are seen."""
         original, forward = self.original, self
 
-        def __call__(module, *args, **kwargs):  # type: ignore[no-untyped-def]
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or forward.inside or not forward.probe.on:
                 return original(module, *args, **kwargs)
             return forward.learn(module, args, kwargs)
@@ -60,7 +61,7 @@ class Forward:
             torch.nn.Module.__call__ = self.original
         self.looking = False
 
-    def learn(self, module, args, kwargs):  # type: ignore[no-untyped-def]
+    def learn(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap the class of *module* if it holds parameters, and make this call."""
         kind = type(module)
         with self.probe.guard():

@@ -59,7 +59,7 @@ def sample(probe: Probe) -> None:
 
 def stack_of(frame: FrameType | None) -> str:
     """Return the places of a stack, outermost first, one a line."""
-    places = []
+    places: list[str] = []
     while frame is not None and len(places) < MOST_DEPTH:
         places.append(place(frame))
         frame = frame.f_back

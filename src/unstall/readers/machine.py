@@ -36,7 +36,9 @@ def read(folder: Path) -> tuple[dict[int, Gauges], dict[str, Fact]]:
 
 
 def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
-    columns: dict[str, list[int]] = {name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")}
+    columns: dict[str, list[int]] = {
+        name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")
+    }
     latest: dict[str, list[int]] = {}
     team_rq = 0
     for line in lines:
@@ -67,7 +69,9 @@ def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
         columns["thr"].append(1000 * int(str(line.get("throttled_us") or 0)))
     if len(columns["at"]) < 2:
         return None
-    at, rss, team, main_cpu, main_rq, team_rq_, others, some, throttled = (np.array(c, np.int64) for c in columns.values())
+    at, rss, team, main_cpu, main_rq, team_rq_, others, some, throttled = (
+        np.array(c, np.int64) for c in columns.values()
+    )
     pressure = np.zeros(at.size)
     pressure[1:] = np.diff(some) * 1000 / np.maximum(1, np.diff(at))
     return Gauges(at, rss, team, main_cpu, main_rq, team_rq_, others, pressure, throttled)

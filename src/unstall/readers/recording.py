@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unstall.model import wire
 from unstall.model.errors import NotARecording, NothingRecorded
 from unstall.model.events import Events
-from unstall.model.run import Coverage, Fact, Facts, Fetches, Gauges, Place, Rank, Run, Samples, Sensor
+from unstall.model.run import Coverage, Fact, Facts, Fetches, Place, Rank, Run, Samples, Sensor
 from unstall.readers import machine, stacks
 from unstall.readers.wire import Process
 from unstall.readers.wire import read as read_wire
@@ -94,7 +94,9 @@ def read(folder: Path) -> Run:
     gauges, machine_facts = machine.read(folder)
     ranks = []
     for process in trainers:
-        workers = [p for p in processes if p.hello.get("role") == "worker" and p.hello.get("ppid") == process.hello["pid"]]
+        workers = [
+            p for p in processes if p.hello.get("role") == "worker" and p.hello.get("ppid") == process.hello["pid"]
+        ]
         rank = _rank(process, workers, ended, folder)
         ranks.append(
             replace(
@@ -107,7 +109,12 @@ def read(folder: Path) -> Run:
     ranks.sort(key=lambda rank: rank.rank)
     world = max((int(rank.facts.number("world_size") or 1) for rank in ranks), default=1)
     missing = tuple(sorted(set(range(world)) - {rank.rank for rank in ranks})) if world > 1 else ()
-    facts: dict[str, Fact] = {**ended.facts, **machine_facts, "exit_code": ended.exit_code, "command": list(ended.command)}
+    facts: dict[str, Fact] = {
+        **ended.facts,
+        **machine_facts,
+        "exit_code": ended.exit_code,
+        "command": list(ended.command),
+    }
     facts["warmup"] = ended.warmup
     facts["others"] = len([p for p in processes if p.steps]) - len(ranks)
     facts["stopped"] = next((p.stopped for p in trainers if p.stopped), "")
@@ -121,7 +128,9 @@ def _one_job(trainers: list[Process]) -> list[Process]:
     grouped = [p for p in trainers if int(str(p.facts.get("world_size") or p.hello.get("world_size") or 1)) > 1]
     if grouped:
         by_rank: dict[int, Process] = {}
-        for process in grouped:  # a later group of the same command (a script that trains twice) does not mix with the first
+        for (
+            process
+        ) in grouped:  # a later group of the same command (a script that trains twice) does not mix with the first
             by_rank.setdefault(_rank_of(process), process)
         return list(by_rank.values())
     return [max(trainers, key=lambda p: p.rows.spent_NPA.sum() if p.rows is not None else 0)]
@@ -139,7 +148,10 @@ def _rank(process: Process, workers: list[Process], ended: Ended, folder: Path) 
     if process.pid == ended.child:
         start, end = ended.spawn_ns, ended.reap_ns
     else:
-        start, end = _process_start(process, folder, seen_start), ended.exits.get(process.pid, process.ended_ns or seen_end)
+        start, end = (
+            _process_start(process, folder, seen_start),
+            ended.exits.get(process.pid, process.ended_ns or seen_end),
+        )
     return Rank(
         _rank_of(process), process.pid, min(start, seen_start), max(end, seen_end), seen_start, seen_end,
         _events(process, workers), rows, fetches=_fetches(process, workers), facts=_facts(process, workers),
@@ -154,7 +166,9 @@ def _process_start(process: Process, folder: Path, otherwise: int) -> int:
         seen = json.loads((folder / "seen" / str(process.pid)).read_text())
     except (OSError, ValueError):
         return otherwise
-    began = int(seen["start_ticks"]) * 10_000_000  # USER_HZ is 100 on Linux; boot and monotonic clock differ by suspended time
+    began = (
+        int(seen["start_ticks"]) * 10_000_000
+    )  # USER_HZ is 100 on Linux; boot and monotonic clock differ by suspended time
     return began if 0 <= otherwise - began < 10_000_000_000 else otherwise
 
 
@@ -163,6 +177,7 @@ def _facts(process: Process, workers: list[Process]) -> Facts:
     threads = [worker.facts.get("threads") for worker in workers if worker.facts.get("threads")]
     if threads:
         known["worker.threads"] = max(threads, key=lambda n: int(str(n)))
+        known["worker.threads_set_at"] = next((str(at) for w in workers if (at := w.facts.get("threads_set_at"))), "")
     return Facts(known)
 
 
@@ -194,10 +209,10 @@ def _events(process: Process, workers: list[Process]) -> Events:
 
 def _fetches(process: Process, workers: list[Process]) -> Fetches | None:
     loader_of: dict[int, int] = {}
-    for name, value in process.facts.items():
-        if name.startswith("workers_of:") and isinstance(value, list):
-            for pid in value[1:]:
-                loader_of[int(str(pid))] = int(str(value[0]))
+    for name, numbers in process.facts.items():
+        if name.startswith("workers_of:") and isinstance(numbers, list):
+            for worker in numbers[1:]:
+                loader_of[int(str(worker))] = int(str(numbers[0]))
     tables = [(process.pid, process.fetches, None)] + [(w.pid, w.fetches, loader_of.get(w.pid, -1)) for w in workers]
     tables = [table for table in tables if table[1].size]
     if not tables:
@@ -208,7 +223,10 @@ def _fetches(process: Process, workers: list[Process]) -> Fetches | None:
 
     pid = np.concatenate([np.full(fetches.size, pid, np.int64) for pid, fetches, _ in tables])
     loader = np.concatenate(
-        [np.full(f.size, number, np.int64) if number is not None else f["loader"].astype(np.int64) for _, f, number in tables]
+        [
+            np.full(f.size, number, np.int64) if number is not None else f["loader"].astype(np.int64)
+            for _, f, number in tables
+        ]
     )
     return Fetches(
         pid, column("worker"), loader, column("batch"), column("start"), column("wall"), column("cpu"), column("run_queue"),
@@ -226,7 +244,13 @@ def _own_samples(process: Process) -> Samples | None:
         tuple(place for text in process.texts[int(n)].split("\n") if (place := Place.parse(text))) for n in numbers
     )
     period = float(np.median(table["weight"])) if table.size else 1e9
-    return Samples(table["at"].astype(np.int64), table["weight"].astype(np.int64), stack.astype(np.int32), places, 1e9 / max(period, 1.0))
+    return Samples(
+        table["at"].astype(np.int64),
+        table["weight"].astype(np.int64),
+        stack.astype(np.int32),
+        places,
+        1e9 / max(period, 1.0),
+    )
 
 
 def _coverage(ranks: list[Rank], trainers: list[Process], ended: Ended) -> Coverage:
@@ -242,7 +266,9 @@ def _coverage(ranks: list[Rank], trainers: list[Process], ended: Ended) -> Cover
     elif all(rank.samples is None or rank.samples.gil is None for rank in ranks):
         missing[Sensor.GIL] = ended.refused or "the outside sampler could not attach"
     if all(rank.gauges is None for rank in ranks):
-        missing[Sensor.MACHINE] = missing[Sensor.MEMORY] = missing[Sensor.RUN_QUEUE] = "the run was too short for a reading"
+        missing[Sensor.MACHINE] = missing[Sensor.MEMORY] = missing[Sensor.RUN_QUEUE] = (
+            "the run was too short for a reading"
+        )
     return Coverage(frozenset(Sensor) - frozenset(missing), missing, trouble)
 
 

@@ -4,12 +4,20 @@ It reports that this process came up with us inside, then waits: nothing else ha
 ``torch`` has been imported.  Standard library only; any error here leaves the process as it would be without us.
 """
 
+from __future__ import annotations
+
 import importlib.machinery
 import importlib.util
 import json
 import os
 import sys
 import time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+if False:  # typing is not imported at run time: every Python process pays for what this file imports
+    from collections.abc import Callable
+    from typing import Any
 
 INJECTED_NS = time.monotonic_ns()
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,10 +31,10 @@ class AfterImport:
         waiting: {module name: [callback]}; each callback is called once with the module.
     """
 
-    def __init__(self):
-        self.waiting = {}
+    def __init__(self) -> None:
+        self.waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name == "unstall" and path is None:
             return importlib.util.spec_from_file_location(
                 name, os.path.join(PACKAGE, "__init__.py"), submodule_search_locations=[PACKAGE]
@@ -36,7 +44,7 @@ class AfterImport:
         spec = self._real_spec(name, path, target)
         if spec is None or not hasattr(spec.loader, "exec_module"):
             return None
-        loader, execute, callbacks = spec.loader, spec.loader.exec_module, self.waiting.pop(name)
+        loader, execute = spec.loader, spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
@@ -44,13 +52,17 @@ class AfterImport:
                 del loader.exec_module  # so that a reload finds the loader as it was
             except AttributeError:
                 pass
-            for callback in callbacks:
+            # Only now: a spec may be looked up without an import (`importlib.util.find_spec`), and an import may fail.
+            for callback in self.waiting.pop(name, ()):
                 callback(module)
 
-        loader.exec_module = exec_module
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader of someone's own with fixed attributes: this process is not recorded
+            return None
         return spec
 
-    def _real_spec(self, name, path, target):
+    def _real_spec(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
@@ -58,7 +70,7 @@ class AfterImport:
                     return spec
         return None
 
-    def when(self, name, callback):
+    def when(self, name: str, callback: Callable[[ModuleType], None]) -> None:
         """Call ``callback(module)`` when *name* has been imported; at once where it has been already."""
         if name in sys.modules:
             callback(sys.modules[name])
@@ -66,7 +78,7 @@ class AfterImport:
             self.waiting.setdefault(name, []).append(callback)
 
 
-def chain():
+def chain() -> None:
     """Run the sitecustomize that this one hides, as the interpreter would have."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
@@ -76,7 +88,7 @@ def chain():
         spec.loader.exec_module(module)
 
 
-def report(recording):
+def report(recording: str) -> None:
     with open("/proc/self/stat") as file:
         start_ticks = int(file.read().rpartition(")")[2].split()[19])
     seen = {
@@ -92,7 +104,7 @@ def report(recording):
         json.dump(seen, file)
 
 
-def begin():
+def begin() -> None:
     recording = os.environ.get("UNSTALL_RECORDING")
     if not recording or not os.path.isdir(recording):
         return
@@ -102,7 +114,7 @@ def begin():
     imports = AfterImport()
     sys.meta_path.insert(0, imports)
 
-    def start(module):
+    def start(module: ModuleType) -> None:
         try:
             from unstall.probes import start as start_probes
 
