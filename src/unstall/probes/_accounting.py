@@ -2,6 +2,10 @@
 
 Every nanosecond between two calls goes to the cell on top of the stack, so the cells add up to
 the time that passed by construction.  About 0.5 us an enter and leave.
+
+A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's included; its probe
+then enters and leaves in the middle of a method here.  So between reading ``last`` and writing it nothing is
+allocated or called, and a time read before such a collection is not taken for the present.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ class Accounting:
     def enter_phase(self, phase: int) -> int:
         """Open *phase*; return the depth to `leave` to."""
         now, stack = self.clock(), self.stack
+        if now < self.last:
+            now = self.last
         self.spent[stack[-1]] += now - self.last
         self.last = now
         stack.append(phase * ACTIVITIES + UNKNOWN)
@@ -46,6 +52,8 @@ class Accounting:
     def enter_activity(self, activity: int) -> int:
         """Open *activity* in the current phase; return the depth to `leave` to."""
         now, stack = self.clock(), self.stack
+        if now < self.last:
+            now = self.last
         top = stack[-1]
         self.spent[top] += now - self.last
         self.last = now
@@ -58,6 +66,8 @@ class Accounting:
         What was opened inside and never closed (an error flew past it) is closed as well.
         """
         now, stack = self.clock(), self.stack
+        if now < self.last:
+            now = self.last
         if depth < len(stack):
             top = stack[-1]
             self.spent[top] += now - self.last
@@ -76,6 +86,8 @@ class Accounting:
             return
         if len(stack) == 1:
             now = self.clock()
+            if now < self.last:
+                now = self.last
             self.spent[stack[0]] += now - self.last
             self.last = now
             self.marks.append((phase, now))
@@ -88,12 +100,12 @@ class Accounting:
 
     def take(self) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]]]:
         """Return (now, [(cell, ns)] that are not zero, marks) and begin anew."""
+        spent, fresh = self.spent, [0] * len(self.spent)
         now = self.clock()
-        self.spent[self.stack[-1]] += now - self.last
+        if now < self.last:
+            now = self.last
+        spent[self.stack[-1]] += now - self.last
         self.last = now
-        cells = [(number, ns) for number, ns in enumerate(self.spent) if ns]
-        for number, _ in cells:
-            self.spent[number] = 0
-        marks = self.marks
-        self.marks = [(self.stack[-1] // ACTIVITIES, now)]
-        return now, cells, marks
+        self.spent = fresh
+        marks, self.marks = self.marks, [(self.stack[-1] // ACTIVITIES, now)]
+        return now, [(number, ns) for number, ns in enumerate(spent) if ns], marks

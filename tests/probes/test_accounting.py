@@ -1,0 +1,103 @@
+"""The live accounting: every nanosecond is entered once, whatever happens in between."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstall.model.wire import Activity, Phase, cell
+from unstall.probes._accounting import Accounting
+
+
+class Clock:
+    """A clock that moves by hand.
+
+    Attributes:
+        collections: by call of the clock, ns of a garbage collection that begins before the call returns, as Python 3.12 does.
+    """
+
+    def __init__(self, collections: dict[int, int] | None = None) -> None:
+        self.now, self.calls, self.collections = 0, 0, collections or {}
+        self.accounting: Accounting | None = None
+
+    def __call__(self) -> int:
+        self.calls += 1
+        now = self.now
+        if (length := self.collections.pop(self.calls, None)) is not None and self.accounting is not None:
+            depth = self.accounting.enter_activity(Activity.GC)
+            self.now += length
+            self.accounting.leave(depth)
+        return now
+
+
+def accounting(clock: Clock) -> Accounting:
+    clock.accounting = made = Accounting(0, clock)
+    return made
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("phase"), st.sampled_from(list(Phase))),
+        st.tuples(st.just("activity"), st.sampled_from([Activity.LOAD, Activity.SYNC, Activity.IO])),
+        st.tuples(st.just("leave"), st.integers(1, 6)),
+        st.tuples(st.just("base"), st.sampled_from([Phase.BETWEEN, Phase.FORWARD, Phase.EVALUATE])),
+        st.tuples(st.just("take"), st.just(0)),
+        st.tuples(st.just("pass"), st.integers(1, 1000)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.dictionaries(st.integers(1, 60), st.integers(1, 10_000)))
+def test_rows_add_up_to_the_time_that_passed_though_collections_come_in_between(ops, collections):
+    clock = Clock(dict(collections))
+    live = accounting(clock)
+    start, rows = 0, []
+    for name, value in [*ops, ("take", 0)]:
+        if name == "phase":
+            live.enter_phase(value)
+        elif name == "activity":
+            live.enter_activity(value)
+        elif name == "leave":
+            live.leave(value)
+        elif name == "base":
+            live.set_base(value)
+        elif name == "pass":
+            clock.now += value
+        else:
+            now, cells, marks = live.take()
+            rows.append((start, now, cells, marks))
+            start = now
+    for began, ended, cells, marks in rows:
+        assert sum(ns for _, ns in cells) == ended - began
+        assert all(ns > 0 for _, ns in cells)
+        times = [at for _, at in marks]
+        assert times == sorted(times) and times[0] == began and times[-1] <= ended
+
+
+def test_time_of_a_collection_inside_a_clock_call_is_garbage_and_not_the_phase_around_it():
+    clock = Clock({2: 700})  # the second call is the one of leave()
+    live = accounting(clock)
+    depth = live.enter_phase(Phase.FORWARD)
+    clock.now += 100
+    live.leave(depth)
+    _, cells, _ = live.take()
+    assert dict(cells) == {
+        cell(Phase.FORWARD, Activity.UNKNOWN): 100,
+        cell(Phase.FORWARD, Activity.GC): 700,
+    }
+
+
+def test_what_an_error_left_open_is_closed_by_the_one_around_it():
+    clock = Clock()
+    live = accounting(clock)
+    outer = live.enter_phase(Phase.FORWARD)
+    live.enter_activity(Activity.SYNC)
+    clock.now += 5
+    live.leave(outer)
+    clock.now += 3
+    _, cells, _ = live.take()
+    assert dict(cells) == {
+        cell(Phase.FORWARD, Activity.SYNC): 5,
+        cell(Phase.STARTUP, Activity.UNKNOWN): 3,
+    }
