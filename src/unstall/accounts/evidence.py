@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts import happenings, lines, loading
+from unstall.accounts import happenings, lines, loading, making
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
 from unstall.accounts.label import Labelled
@@ -15,9 +15,14 @@ from unstall.accounts.segment import Segments
 from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
-from unstall.model.run import Place, Run
-from unstall.model.tables import Collections, Compile, Cores, HotLine, LoaderUse, Saves, Trend, WorkerLine
+from unstall.model.run import Facts, Place, Run
+from unstall.model.tables import BatchLine, Collections, Compile, Cores, HotLine, LoaderUse, Saves, Trend, WorkerLine
 from unstall.model.wire import Activity
+
+def _producers(facts: Facts) -> list[Place]:
+    """Return the functions that make the batch, where there is no DataLoader."""
+    sites = [producer.text("site") for producer in facts.family("producer").values()]
+    return [place for site in sites if (place := Place.parse(site or "")) is not None]
 
 
 class Evidence:
@@ -65,6 +70,17 @@ class Evidence:
     @cached_property
     def worker_lines(self) -> tuple[WorkerLine, ...]:
         return lines.worker_lines((s for rank in self._run.ranks for s in rank.worker_samples), self._run.project)
+
+    @cached_property
+    def batch_lines(self) -> tuple[BatchLine, ...]:
+        training = [use for use in self.loaders if use.trains]
+        function = next((use for use in training if use.number < 0), None)
+        producer = None
+        if function is not None and all(use.number < 0 for use in training):
+            producer = next((p for rank in self._run.ranks for p in _producers(rank.facts) if p.line == function.site.line), None)
+        in_workers = bool(training) and bool(training[0].workers)
+        samples = (s for rank in self._run.ranks for s in rank.worker_samples)
+        return making.batch_lines(self._labelled, samples, in_workers, producer, self._run.project)
 
     @cached_property
     def loaders(self) -> tuple[LoaderUse, ...]:

@@ -32,7 +32,10 @@ _PHASES = (
     ("torch/optim/optimizer.py", "profile_hook_step", Phase.OPTIMIZER),
     ("torch/optim/optimizer.py", "wrapper", Phase.OPTIMIZER),
     ("torch/serialization.py", "save", Phase.CHECKPOINT),
+    ("torch/utils/data/dataloader.py", "__next__", Phase.FETCH),
 )
+TELLING = (Phase.BACKWARD, Phase.OPTIMIZER)  # phases whose samples all show a frame of the list above
+WITHIN_OTHERS = (Phase.FETCH, Phase.FORWARD)
 # frames whose time a probe has measured already: it is not for the samples to name
 _MEASURED = (
     ("torch/_dynamo/convert_frame.py", Activity.COMPILE),
@@ -75,8 +78,11 @@ def label(rank: Rank) -> Labelled | None:
     offset = _offset(samples.at_ns, known, begins, phases) if begins.size else 0
     at = samples.at_ns + offset
     where = np.clip(np.searchsorted(begins, at, side="right") - 1, 0, max(0, begins.size - 1))
+    where = _silent_neighbour(where, at, known, begins, ends, phases)
     phase = phases[where] if begins.size else np.full(at.size, Phase.BETWEEN, np.uint8)
     covered = (at < ends[where]) & (at >= begins[where]) if begins.size else np.zeros(at.size, np.bool_)
+    # an evaluation has fetches and forwards of its own, and so may a start-up
+    known = np.where(np.isin(known, WITHIN_OTHERS) & np.isin(phase, (Phase.EVALUATE, Phase.STARTUP)), -1, known)
     phase = np.where(known >= 0, known, phase).astype(np.uint8)
     covered |= known >= 0
     keep = covered & (at >= rank.seen_start_ns) & (at <= rank.seen_end_ns)
@@ -88,12 +94,44 @@ def label(rank: Rank) -> Labelled | None:
     )  # fmt: skip
 
 
+def _silent_neighbour(
+    where: NDArray[np.intp],
+    at: NDArray[np.int64],
+    known: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    phases: NDArray[np.uint8],
+) -> NDArray[np.intp]:
+    """Return *where*, with samples moved out of phases that always show in the stack and did not.
+
+    A sample is some milliseconds off on a busy machine; it goes to the nearest mark of a phase that need not show.
+    """
+    telling = (*TELLING, Phase.FETCH) if (known == Phase.FETCH).any() else TELLING
+    quiet = np.flatnonzero(~np.isin(phases, telling))
+    if not quiet.size:
+        return where
+    wrong = np.flatnonzero((known < 0) & np.isin(phases[where], telling))
+    right = np.clip(np.searchsorted(quiet, where[wrong]), 0, quiet.size - 1)
+    left = np.clip(right - 1, 0, None)
+    before, after = at[wrong] - ends[quiet[left]], begins[quiet[right]] - at[wrong]
+    nearest = np.where(np.abs(before) <= np.abs(after), quiet[left], quiet[right])
+    moved = where.copy()
+    moved[wrong] = nearest
+    return moved
+
+
 def _phase_told(stack: Stack) -> Phase | None:
     for place in reversed(stack):
         for part, function, phase in _PHASES:
-            if part in place.file and (function is None or place.function == function):
+            if part in place.file and (function is None or _plain(place.function) == function):
                 return phase
-    return None
+    calls_module = any("torch/nn/modules/module.py" in place.file for place in stack)
+    return Phase.FORWARD if calls_module else None
+
+
+def _plain(function: str) -> str:
+    """Return a function's own name: since Python 3.11 samplers tell ``Class.method``."""
+    return function.rpartition(".")[2]
 
 
 def _measured(stack: Stack) -> Activity | None:
@@ -150,10 +188,13 @@ def _rates(samples: Samples) -> NDArray[np.float64]:
 
 
 def _keys(stack: Stack) -> Iterator[tuple[object, ...]]:
-    """Yield pools that a stack belongs to, the finest first."""
+    """Yield pools that a stack belongs to, the finest first: a place alike, a function alike, a kind of code alike."""
     leaf = stack[-1]
     users = innermost_users(stack)
     line = (stack[users].file, stack[users].line) if users is not None else None
     yield (line, leaf.file, leaf.function)
     yield (leaf.file, leaf.function)
+    importing = leaf.function == "<module>" or leaf.file.startswith("<frozen importlib")
+    calls_torch = any(part in leaf.file for part in ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/_tensor"))
+    yield ("importing" if importing else "torch" if calls_torch else "user" if users == len(stack) - 1 else "library",)
     yield ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts.code import line_at
+from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
 from unstall.model.run import Facts, Fetches, Place, Rank
 from unstall.model.steps import Steps
@@ -16,84 +17,146 @@ from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind, Phase
 
 MAIN_PROCESS = 0xFFFF
 SKIPPED = 2  # first batches of a worker: imports, first touches and cold files
+# part of a library's path -> the configuration key that its loaders are set by
+KEYS = (("transformers/trainer", "TrainingArguments.dataloader_num_workers"),)
 
 
 def loaders(rank: Rank, steps: Steps, ledger: Ledger, project: str) -> tuple[LoaderUse, ...]:
-    """Return the loaders of *rank*, those that trained first, then by the time the loop spent on them."""
-    window = _steady_window(steps)
-    events = rank.events
-    spans = [n for n in events.of(Kind.LOAD, Kind.WAIT_DATA) if window[0] <= events.start_ns[n] < window[1]]
-    by_name: dict[str, list[int]] = {}
-    for n in spans:
-        by_name.setdefault(events.name_of(n), []).append(n)
-    fetch_ns = ledger.total_ns(steps=steps.steady, rank=0, phase=Phase.FETCH)
-    listed = sum(int(events.end_ns[n] - events.start_ns[n]) for n in spans)
-    uses = []
-    for number, facts in {**rank.facts.family("loader")}.items():
-        mine = by_name.get(f"loader:{number}", [])
-        uses.append(_use(number, facts, mine, listed, fetch_ns, rank, steps, project))
-    for name, mine in by_name.items():
-        if not name.startswith("loader:") and (place := Place.parse(name)) is not None:
-            wait = _scaled(mine, rank, listed, fetch_ns)
-            walls = _lengths(mine, rank)
-            uses.append(
-                LoaderUse(
-                    -1, line_at(place, project), place.function, True, len(mine), len(mine) / max(1, steps.steady_count), wait,
-                    batch_wall_ns=int(np.median(walls)),
-                )
-            )  # fmt: skip
+    """Return the loaders of *rank*, those that train first, then by the time the loop spent on them.
+
+    Cost: O(events + fetches x loaders).
+    """
+    seen = _Spans(rank, steps, ledger)
+    uses = [_use(number, facts, seen, project) for number, facts in rank.facts.family("loader").items()]
+    uses += [_producer(name, seen, project) for name in seen.by_name if not name.startswith("loader:") and Place.parse(name)]
     return tuple(sorted(uses, key=lambda use: (not use.trains, -use.wait_ns)))
 
 
-def _steady_window(steps: Steps) -> tuple[int, int]:
-    steady = steps.steady
-    return (int(steps.start_SR[steady[0], 0]), int(steps.end_SR[steady[-1], 0])) if steady.size else (0, 0)
+class _Spans:
+    """The spans of fetching, and what the ledger holds of them.
+
+    Attributes:
+        by_name: rows of LOAD and WAIT_DATA events that began in the steady steps, by loader.
+        scale: ledger's FETCH time over the spans' (spans may be listed in windows only), iterators apart.
+    """
+
+    def __init__(self, rank: Rank, steps: Steps, ledger: Ledger) -> None:
+        self.rank, self.events, self.steps = rank, rank.events, steps
+        steady = steps.steady
+        self.window = (int(steps.start_SR[steady[0], 0]), int(steps.end_SR[steady[-1], 0])) if steady.size else (0, 0)
+        self.by_name: dict[str, list[int]] = {}
+        for n in self.steady_of(Kind.LOAD, Kind.WAIT_DATA):
+            self.by_name.setdefault(self.events.name_of(n), []).append(n)
+        told = [name for name in rank.facts.known if name.startswith("trains:")]
+        self.training = {"loader:" + name.partition(":")[2] for name in told} if told else set(self.by_name)
+        self.training |= {name for name in self.by_name if not name.startswith("loader:")}
+        fetch_ns = ledger.total_ns(steps=steady, rank=0, phase=Phase.FETCH)
+        about = sum(self.lengths(self.steady_of(Kind.ITER, Kind.STOP)))
+        listed = sum(sum(self.lengths(rows)) - self.stopped_within(rows) for name, rows in self.by_name.items() if name in self.training)
+        self.scale = max(0, fetch_ns - about) / listed if listed > 0 else 0.0
+
+    def steady_of(self, *kinds: Kind) -> list[int]:
+        begin, end = self.window
+        return [int(n) for n in self.events.of(*kinds) if begin <= self.events.start_ns[n] < end]
+
+    def lengths(self, rows: list[int]) -> list[int]:
+        return [int(self.events.end_ns[n] - self.events.start_ns[n]) for n in rows]
+
+    def stopped_within(self, rows: list[int]) -> int:
+        """Return the time within *rows* that stopping workers took: the last `next` of an epoch stops them."""
+        stops = self.events.of(Kind.STOP)
+        starts, ends = self.events.start_ns[rows], self.events.end_ns[rows]
+        total = 0
+        for n in stops:
+            at = int(np.searchsorted(starts, self.events.start_ns[n], side="right")) - 1
+            if rows and at >= 0 and self.events.end_ns[n] <= ends[at]:
+                total += int(self.events.end_ns[n] - self.events.start_ns[n])
+        return total
+
+    def wait_ns(self, rows: list[int]) -> int:
+        return int((sum(self.lengths(rows)) - self.stopped_within(rows)) * self.scale)
 
 
-def _lengths(rows: list[int], rank: Rank) -> NDArray[np.int64]:
-    return rank.events.end_ns[rows] - rank.events.start_ns[rows]
-
-
-def _scaled(rows: list[int], rank: Rank, listed: int, fetch_ns: int) -> int:
-    """Return the ledger's FETCH time that falls to the spans *rows*: spans may be listed in windows only."""
-    return int(fetch_ns * _lengths(rows, rank).sum() / listed) if rows and listed else 0
-
-
-def _use(
-    number: int, facts: Facts, rows: list[int], listed: int, fetch_ns: int, rank: Rank, steps: Steps, project: str
-) -> LoaderUse:
-    place = Place.parse(facts.text("site") or "") or Place("", 0)
-    workers = facts.number("num_workers")
-    iterators, iterator_ns, first_ns = _iterators(number, rank)
-    cost = _cost(number, int(workers or 0), rank.fetches)
+def _producer(name: str, seen: _Spans, project: str) -> LoaderUse:
+    """Return the use of a function that makes the batch, where there is no DataLoader."""
+    place, rows = Place.parse(name), seen.by_name[name]
+    assert place is not None
     return LoaderUse(
-        number, line_at(place, project, facts.text("library") or None), "DataLoader", bool(rows), len(rows),
-        len(rows) / max(1, steps.steady_count), _scaled(rows, rank, listed, fetch_ns),
-        workers=_whole(workers), batch_size=_whole(facts.number("batch_size")), prefetch=_whole(facts.number("prefetch_factor")),
-        persistent=facts.flag("persistent_workers"), context=facts.text("context"), iterators=iterators,
-        iterator_ns=iterator_ns, first_batch_ns=first_ns, worker_threads=_whole(rank.facts.number("worker.threads")), **cost,
+        -1, line_at(place, project), place.function, True, len(rows), len(rows) / max(1, seen.steps.steady_count),
+        seen.wait_ns(rows), batch_wall_ns=int(np.median(seen.lengths(rows))),
     )  # fmt: skip
+
+
+def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
+    rank, name = seen.rank, f"loader:{number}"
+    rows = seen.by_name.get(name, [])
+    workers = _whole(facts.number("num_workers"))
+    iterators = _iterators(number, seen)
+    cost = _cost(number, workers or 0, rank.fetches)
+    return LoaderUse(
+        number, _site(facts, project), "DataLoader", name in seen.training, len(rows),
+        len(rows) / max(1, seen.steps.steady_count), seen.wait_ns(rows) if name in seen.training else 0,
+        workers=workers, batch_size=_whole(facts.number("batch_size")), prefetch=_whole(facts.number("prefetch_factor")),
+        persistent=facts.flag("persistent_workers"), context=facts.text("context"), iterators=len(iterators.made),
+        iterator_ns=iterators.made, first_batch_ns=iterators.first, stop_ns=iterators.stop,
+        restarts=iterators.steady, making_ns=iterators.making, first_ns=iterators.waiting, stopping_ns=iterators.stopping,
+        worker_threads=_whole(rank.facts.number("worker.threads")), threads_set_at=_line(rank.facts.text("worker.threads_set_at"), project),
+        dataset=facts.text("dataset") or "", dataset_at=_line(facts.text("dataset_at"), project), length=_whole(facts.number("length")),
+        collate=facts.text("collate") or "", **cost,
+    )  # fmt: skip
+
+
+def _site(facts: Facts, project: str) -> Line:
+    place = Place.parse(facts.text("site") or "") or Place("", 0)
+    library = facts.text("library") or None
+    key = next((key for part, key in KEYS if library and part in library.replace("\\", "/")), None)
+    return line_at(place, project, library, key)
+
+
+def _line(text: str | None, project: str) -> Line | None:
+    place = Place.parse(text or "")
+    return line_at(place, project) if place is not None else None
 
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _iterators(number: int, rank: Rank) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return how many iterators the loader made, how long each took, and how long the first batch of each was waited for."""
-    events = rank.events
-    made = [n for n in events.of(Kind.ITER) if events.value[n] == number]
-    batches = [n for n in events.of(Kind.LOAD, Kind.WAIT_DATA) if events.name_of(n) == f"loader:{number}"]
+@dataclass(frozen=True, slots=True)
+class _Iterators:
+    """The iterators of a loader: times of each over the run, and sums over the steady steps, ns."""
+
+    made: tuple[int, ...]
+    first: tuple[int, ...]
+    stop: tuple[int, ...]
+    steady: int
+    making: int
+    waiting: int
+    stopping: int
+
+
+def _iterators(number: int, seen: _Spans) -> _Iterators:
+    events, (begin, end) = seen.events, seen.window
+    made = [int(n) for n in events.of(Kind.ITER) if events.value[n] == number]
+    stops = [int(n) for n in events.of(Kind.STOP) if events.value[n] == number]
+    batches = [int(n) for n in events.of(Kind.LOAD, Kind.WAIT_DATA) if events.name_of(n) == f"loader:{number}"]
     starts = events.start_ns[batches] if batches else np.zeros(0, np.int64)
     first = []
     for n in made:
         at = int(np.searchsorted(starts, events.end_ns[n]))
         if at < len(batches):
-            first.append(int(events.end_ns[batches[at]] - events.start_ns[batches[at]]))
-    return len(made), tuple(int(events.end_ns[n] - events.start_ns[n]) for n in made), tuple(first)
+            first.append(batches[at])
+
+    def steady(rows: list[int]) -> list[int]:
+        return seen.lengths([n for n in rows if begin <= events.start_ns[n] < end])
+
+    return _Iterators(
+        tuple(seen.lengths(made)), tuple(seen.lengths(first)), tuple(seen.lengths(stops)),
+        len(steady(made)), sum(steady(made)), sum(steady(first)), sum(steady(stops)),
+    )  # fmt: skip
 
 
-def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, Any]:
+def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, int | bool | None]:
     if fetches is None:
         return {}
     mine = (fetches.loader == number) & (fetches.worker != MAIN_PROCESS) if workers else fetches.worker == MAIN_PROCESS
@@ -114,5 +177,5 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, Any]:
         "batch_wall_ns": wall, "batch_cpu_ns": cpu, "batch_run_queue_ns": queued, "batch_blocked_ns": max(0, wall - cpu - queued),
         "batch_team_cpu_ns": median(fetches.team_cpu_ns), "getitem_ns": median(fetches.getitem_ns),
         "collate_ns": median(fetches.collate_ns), "pickle_ns": median(fetches.pickle_ns) if workers else None,
-        "nbytes": median(fetches.nbytes), "draws_random": drawn,
+        "nbytes": median(fetches.nbytes), "draws_random": drawn, "samples": median(fetches.samples),
     }  # fmt: skip

@@ -3,8 +3,8 @@
 A process that trains gets three samplers a window; a data worker one:
 
     stacks-PID-N.all.json    every thread, idle ones too, 25 a second: chrometrace, ``ts`` in us since ``spawn_ns``
-    stacks-PID-N.gil.txt     holders of the interpreter lock, 10 a second: raw
-    stacks-PID-N.active.txt  threads on a CPU, 10 a second: raw
+    stacks-PID-N.gil.txt     holders of the interpreter lock, 20 a second: raw
+    stacks-PID-N.active.txt  threads on a CPU, 20 a second: raw
     stacks-PID-N.json        {"pid", "thread", "role", "spawn_ns", "hz", "gil_hz", "active_hz", "seconds", "part"}
 
 ``spawn_ns`` is `time.monotonic_ns` just before the start of the ``all`` sampler, whose own clock starts a few ms
@@ -32,7 +32,7 @@ from pathlib import Path
 from unstall.launch.monitor import process_cpu_ns
 from unstall.launch.recording import write_json
 
-HZ, GIL_HZ, ACTIVE_HZ = 25, 10, 10
+HZ, GIL_HZ, ACTIVE_HZ = 25, 20, 20
 WINDOW_S = 60
 DENSE_S = 600  # windows without gaps for so long, then one each so often
 MOST_PROCESSES = 16  # sampled as trainers at once; a machine with more ranks shows the same on any of them
