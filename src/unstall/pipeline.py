@@ -108,7 +108,9 @@ def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence,
         labelled: tuple[Labelled | None, ...] = tuple(None for _ in recorded.ranks)
         ledger = assign(recorded, segments.steps)
     else:
-        labelled = tuple(label(rank) for rank in recorded.ranks)
+        labelled = tuple(
+            label(rank, teaches) for rank, teaches in zip(recorded.ranks, segments.teaches)
+        )
         ledger = enter(recorded, segments, labelled)
     return ledger, Evidence(recorded, segments, ledger, labelled), segments
 

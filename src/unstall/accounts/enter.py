@@ -17,7 +17,6 @@ from unstall.model.ledger import OUTSIDE, Basis, Ledger
 from unstall.model.run import Gauges, Rank, Run
 from unstall.model.wire import PHASES, Activity, Phase
 
-TEACHER_SHARE = 0.5  # of the steps; a no-grad forward in more of them belongs to the step
 WITHIN_TORCH = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVALUATE)
 NAMED = (Activity.PYTHON, Activity.COMPUTE, Activity.IO, Activity.COLLECTIVE)
 LEAST_STARVED = 0.005  # of steady time; below it run-queue time is the scheduler's ordinary work
@@ -39,7 +38,7 @@ def _rank_entries(
 ) -> list[tuple[int, int, int, int, int, int]]:
     rows, of_row, steps = rank.rows, segments.step_of_row[r], segments.steps
     assert rows is not None
-    spent = _relabelled(rows.spent_NPA, of_row)
+    spent = _relabelled(rows.spent_NPA, of_row, segments.teaches[r])
     steady = np.zeros(of_row.size, np.bool_)
     inside = of_row >= 0
     steady[inside] = steps.steady_S[of_row[inside]]
@@ -69,13 +68,11 @@ def _rank_entries(
     return [(step, r, phase, activity, basis, ns) for (step, phase, activity, basis), ns in found.items() if ns]
 
 
-def _relabelled(spent: NDArray[np.int64], of_row: NDArray[np.int32]) -> NDArray[np.int64]:
+def _relabelled(spent: NDArray[np.int64], of_row: NDArray[np.int32], teaches: bool) -> NDArray[np.int64]:
     """Return the rows with a teacher's forwards counted as FORWARD, and what follows the last step as SHUTDOWN."""
     spent = spent.copy()
     in_steps = of_row >= 0
-    evaluating = spent[:, Phase.EVALUATE].sum(axis=1) > 0
-    count = int(of_row.max()) + 1 if in_steps.any() else 0
-    if count >= 4 and np.unique(of_row[in_steps & evaluating]).size > TEACHER_SHARE * count:
+    if teaches:
         spent[in_steps, Phase.FORWARD] += spent[in_steps, Phase.EVALUATE]
         spent[in_steps, Phase.EVALUATE] = 0
     last = np.flatnonzero(in_steps)

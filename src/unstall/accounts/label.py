@@ -67,8 +67,12 @@ class Labelled:
     in_torch: NDArray[np.bool_]
 
 
-def label(rank: Rank) -> Labelled | None:
-    """Return the labelled samples of *rank*, or None where it has none."""
+def label(rank: Rank, teaches: bool = False) -> Labelled | None:
+    """Return the labelled samples of *rank*, or None where it has none.
+
+    Args:
+        teaches: whether its forwards without gradients are part of the step.
+    """
     samples, rows = rank.samples, rank.rows
     if samples is None or rows is None or not samples.at_ns.size:
         return None
@@ -84,6 +88,8 @@ def label(rank: Rank) -> Labelled | None:
     # an evaluation has fetches and forwards of its own, and so may a start-up
     known = np.where(np.isin(known, WITHIN_OTHERS) & np.isin(phase, (Phase.EVALUATE, Phase.STARTUP)), -1, known)
     phase = np.where(known >= 0, known, phase).astype(np.uint8)
+    if teaches:
+        phase[phase == Phase.EVALUATE] = Phase.FORWARD
     covered |= known >= 0
     keep = covered & (at >= rank.seen_start_ns) & (at <= rank.seen_end_ns)
     measured = tuple(_measured(stack) for stack in samples.stacks)

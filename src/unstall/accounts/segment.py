@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from unstall.model.ledger import OUTSIDE
 from unstall.model.run import Rank, Rows, Run
 from unstall.model.steps import Steps
-from unstall.model.wire import BACKWARD_CLOSES, PROFILED, Kind
+from unstall.model.wire import BACKWARD_CLOSES, PROFILED, Kind, Phase
 
 SETTLED = 2.0  # times the usual step; a step longer than that may still belong to the warm-up
+LEAST_STEPS = 4  # fewer cannot tell a teacher from an evaluation
+TEACHER_SHARE = 0.5  # of the steps; a no-grad forward in more of them belongs to the step
 LOOK_AHEAD = 3  # steps within which another long one keeps the warm-up going
 
 
@@ -22,10 +24,12 @@ class Segments:
 
     Attributes:
         step_of_row: per rank int32 (rows,), index into the steps or OUTSIDE; empty for a rank without rows.
+        teaches: per rank, whether no-grad forwards are part of the step (a teacher), and no evaluation.
     """
 
     steps: Steps
     step_of_row: tuple[NDArray[np.int32], ...]
+    teaches: tuple[bool, ...] = ()
 
 
 def segment(run: Run, warmup: int | None = None) -> Segments:
@@ -48,7 +52,17 @@ def segment(run: Run, warmup: int | None = None) -> Segments:
     rows0 = run.ranks[0].rows
     closed = "backward" if rows0 is not None and (rows0.closer == BACKWARD_CLOSES).any() else "optimizer"
     mean = (end - start).max(axis=1) / np.maximum(1, weight)
-    return Segments(Steps(start, end, _steady(mean, weight, warmup) & ~profiled, weight, closed), tuple(of_rank))
+    teaches = tuple(_teaches(rank.rows, of_row) for rank, of_row in zip(run.ranks, of_rank) if rank.rows is not None)
+    steps = Steps(start, end, _steady(mean, weight, warmup) & ~profiled, weight, closed)
+    return Segments(steps, tuple(of_rank), teaches)
+
+
+def _teaches(rows: Rows, of_row: NDArray[np.int32]) -> bool:
+    """Return whether forwards without gradients happen in most steps: then a teacher makes them."""
+    inside = of_row >= 0
+    count = int(of_row.max()) + 1 if inside.any() else 0
+    evaluating = rows.spent_NPA[:, Phase.EVALUATE].sum(axis=1) > 0
+    return count >= LEAST_STEPS and np.unique(of_row[inside & evaluating]).size > TEACHER_SHARE * count
 
 
 def _steps_of(rows: Rows) -> NDArray[np.int32]:
