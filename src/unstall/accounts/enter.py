@@ -19,6 +19,7 @@ from unstall.model.wire import PHASES, Activity, Phase
 
 WITHIN_TORCH = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVALUATE)
 NAMED = (Activity.PYTHON, Activity.COMPUTE, Activity.IO, Activity.COLLECTIVE)
+RUNNABLE = (Activity.PYTHON, Activity.COMPUTE, Activity.UNKNOWN)  # what a thread without a CPU would have been at
 LEAST_STARVED = 0.005  # of steady time; below it run-queue time is the scheduler's ordinary work
 
 
@@ -127,19 +128,23 @@ def _named(samples: Labelled, chosen: NDArray[np.intp], phase: int, several: boo
 
 
 def _divided(ns: int, phase: int, shares: NDArray[np.float64] | None, starved: float) -> list[tuple[int, int]]:
-    """Return [(activity, ns)] of a cell that no probe named, summing to *ns*."""
-    waited = round(ns * starved) if phase not in (Phase.FETCH, Phase.CHECKPOINT) else 0
+    """Return [(activity, ns)] of a cell that no probe named, summing to *ns*; *starved* is a share of its runnable time."""
     if shares is not None:
-        parts = list(zip(NAMED, divide(ns - waited, shares).tolist()))
+        parts = list(zip(NAMED, divide(ns, shares).tolist()))
     elif phase in WITHIN_TORCH:
-        parts = [(Activity.COMPUTE, ns - waited)]
+        parts = [(Activity.COMPUTE, ns)]
     elif phase == Phase.CHECKPOINT:
         parts = [(Activity.IO, ns)]
     elif phase == Phase.FETCH:
         parts = [(Activity.LOAD, ns)]
     else:
-        parts = [(Activity.UNKNOWN, ns - waited)]
-    return [(int(a), int(part)) for a, part in [*parts, (Activity.STARVED, waited)] if part]
+        parts = [(Activity.UNKNOWN, ns)]
+    found, waited = [], 0
+    for activity, part in parts:
+        lost = round(part * starved) if activity in RUNNABLE else 0
+        waited += lost
+        found.append((int(activity), int(part) - lost))
+    return [(activity, part) for activity, part in [*found, (int(Activity.STARVED), waited)] if part]
 
 
 def _basis(activity: int, phase: int, shares: Shares) -> int:
@@ -149,7 +154,10 @@ def _basis(activity: int, phase: int, shares: Shares) -> int:
 def _starved(
     gauges: Gauges | None, start: NDArray[np.int64], end: NDArray[np.int64], steady: NDArray[np.bool_]
 ) -> float:
-    """Return the share of steady time in which the training thread or its team was runnable without a CPU."""
+    """Return the share of the steady steps' runnable time in which the training thread or its team had no CPU.
+
+    Runnable is running or in the run queue: a thread that sleeps or waits for a disk is not starved meanwhile.
+    """
     if gauges is None or not steady.any():
         return 0.0
     begin, finish = int(start[steady].min()), int(end[steady].max())
@@ -157,9 +165,9 @@ def _starved(
     if inside.size < 2:
         return 0.0
     first, last = inside[0], inside[-1]
-    queued = max(
-        int(gauges.main_run_queue_ns[last] - gauges.main_run_queue_ns[first]),
-        int(gauges.team_run_queue_ns[last] - gauges.team_run_queue_ns[first]),
-    )
-    share = queued / max(1, int(gauges.at_ns[last] - gauges.at_ns[first]))
-    return min(0.95, share) if share >= LEAST_STARVED else 0.0
+    alone = int(gauges.main_run_queue_ns[last] - gauges.main_run_queue_ns[first])
+    queued = max(alone, int(gauges.team_run_queue_ns[last] - gauges.team_run_queue_ns[first]))
+    if queued < LEAST_STARVED * int(gauges.at_ns[last] - gauges.at_ns[first]):
+        return 0.0
+    runnable = int(gauges.main_cpu_ns[last] - gauges.main_cpu_ns[first]) + alone
+    return min(0.95, queued / max(1, runnable))
