@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from unstall.accounts import summary
+from unstall.accounts import holdings, summary
 from unstall.accounts.assign import assign
 from unstall.accounts.enter import enter
 from unstall.accounts.evidence import Evidence
 from unstall.accounts.label import Labelled, label
 from unstall.accounts.segment import Segments, segment
 from unstall.causes import Cause, load
-from unstall.causes._explain import Entry, explain
+from unstall.causes._explain import explain
 from unstall.launch import command as commands
 from unstall.launch import recording as recordings
 from unstall.launch import supervise
 from unstall.launch.machine import machine_facts
 from unstall.launch.redaction import redacted
 from unstall.model.errors import NothingRecorded, UnstallError
-from unstall.model.finding import Abstained, Candidate, Finding, Scope
-from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.finding import Abstained, Candidate, Finding
+from unstall.model.ledger import Activity, Ledger
 from unstall.model.remedy import Remedy
 from unstall.model.report import Job, Report
 from unstall.model.run import Facts, Run
@@ -108,9 +106,7 @@ def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence,
         labelled: tuple[Labelled | None, ...] = tuple(None for _ in recorded.ranks)
         ledger = assign(recorded, segments.steps)
     else:
-        labelled = tuple(
-            label(rank, teaches) for rank, teaches in zip(recorded.ranks, segments.teaches)
-        )
+        labelled = tuple(label(rank, teaches) for rank, teaches in zip(recorded.ranks, segments.teaches))
         ledger = enter(recorded, segments, labelled)
     return ledger, Evidence(recorded, segments, ledger, labelled), segments
 
@@ -126,7 +122,12 @@ class Explained:
 
 
 def explained(
-    recorded: Run, ledger: Ledger, tables: Evidence, segments: Segments, causes: tuple[Cause, ...] | None = None
+    recorded: Run,
+    ledger: Ledger,
+    tables: Evidence,
+    segments: Segments,
+    causes: tuple[Cause, ...] | None = None,
+    job: Job | None = None,
 ) -> Explained:
     """Ask every cause, allot the time, and add the remedies."""
     proposed: list[Finding] = []
@@ -143,34 +144,17 @@ def explained(
             continue
         for said in cause.find(recorded, ledger, tables):
             (proposed if isinstance(said, Finding) else candidates).append(said)  # type: ignore[arg-type]
-    held, whole = _held(ledger, segments)
-    findings = explain(proposed, held, whole)
+    steps = segments.steps
+    findings = explain(proposed, holdings.held(ledger, steps), holdings.wholes(ledger, steps, job))
     remedies = tuple(tuple(by_id[finding.cause].remedies(finding, recorded, tables)) for finding in findings)
     return Explained(findings, remedies, tuple(candidates), tuple(abstained))
-
-
-def _held(ledger: Ledger, segments: Segments) -> tuple[Mapping[Scope, Mapping[Entry, int]], Mapping[Scope, int]]:
-    """Return what the ledger holds by scope and entry, and what a share in each scope is a share of.
-
-    A start-up fault is measured against the loop so far (warm-up included), as it is the loop that waited for it.
-    """
-    steady = ledger.rows(steps=segments.steps.steady)
-    rows = {Scope.STEADY: steady, Scope.STARTUP: ~steady, Scope.PERIODIC: np.ones_like(steady)}
-    held: dict[Scope, dict[Entry, int]] = {}
-    for scope, chosen in rows.items():
-        table = np.zeros((len(Phase), len(Activity)), np.int64)
-        np.add.at(table, (ledger.phase[chosen], ledger.activity[chosen]), ledger.ns[chosen])
-        held[scope] = {(Phase(p), Activity(a)): int(table[p, a]) for p, a in np.argwhere(table)}
-    loop = ~((ledger.step < 0) & np.isin(ledger.phase, (Phase.STARTUP, Phase.SHUTDOWN)))
-    in_loop = int(ledger.ns[loop].sum())
-    return held, {Scope.STEADY: int(ledger.ns[steady].sum()), Scope.STARTUP: in_loop, Scope.PERIODIC: in_loop}
 
 
 def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
     """Account for a run, explain it, and return the finished report."""
     warmup = recorded.facts.number("warmup")
     ledger, tables, segments = account(recorded, None if warmup is None else int(warmup))
-    said = explained(recorded, ledger, tables, segments)
+    said = explained(recorded, ledger, tables, segments, job=job)
     steps = segments.steps
     times = summary.step_times(steps)
     parts = summary.step_parts(ledger, steps, len(recorded.ranks))

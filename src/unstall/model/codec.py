@@ -217,11 +217,11 @@ def _a_step(report: Report, finding: Finding) -> int:
 
 
 def _saving(report: Report, finding: Finding, saving: Saving) -> dict[str, object]:
-    """Return the saving a step, and what it gives: of the median step, or of the run where it is not every step's."""
+    """Return the saving a step, and what it gives: of the mean step, or of the run where it is not every step's."""
     from unstall.model.finding import Scope
 
     of_step = finding.scope is Scope.STEADY
-    whole = report.wall_ns if not of_step else report.step_ns.median if report.step_ns else 0
+    whole = report.mean_step_ns if of_step else report.wall_ns
     steps = 1 if of_step else report.steps
     return {
         "per_step_ns_low": saving.low_ns // steps if steps else 0,

@@ -121,3 +121,8 @@ class Report:
     ledger: Ledger | None
     recording: str = ""
     machine_load: str = ""
+
+    @property
+    def mean_step_ns(self) -> int:
+        """Mean of the steady steps, ns; what findings cost a step is a part of it. 0 where there is none."""
+        return sum(part.ns for part in self.step_parts)

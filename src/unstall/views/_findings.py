@@ -163,10 +163,10 @@ def saved(finding: Finding, report: Report) -> str:
 
 def speedups(finding: Finding, report: Report) -> tuple[float, float] | None:
     """Return by how much the step gets faster by itself, low and high, or None where that is not known."""
-    saving, step = finding.saving, report.step_ns
-    if saving is None or step is None or finding.scope is not Scope.STEADY or saving.high_ns >= step.median:
+    saving, step_ns = finding.saving, report.mean_step_ns
+    if saving is None or finding.scope is not Scope.STEADY or saving.high_ns >= step_ns:
         return None
-    return step.median / (step.median - saving.low_ns), step.median / (step.median - saving.high_ns)
+    return step_ns / (step_ns - saving.low_ns), step_ns / (step_ns - saving.high_ns)
 
 
 def _remedy(remedy: Remedy, finding: Finding | None, report: Report, verbose: bool) -> Table:
