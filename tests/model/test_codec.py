@@ -156,7 +156,9 @@ def finding(scope=Scope.STEADY, where=None, saving=None, spent_ns=40):
     )
 
 
-def report(*findings, remedies=(), steps=10, steady=4, step_ns=TIMES, entries=ENTRIES, walls=(100, 70), step_parts=PARTS):
+def report(
+    *findings, remedies=(), steps=10, steady=4, step_ns=TIMES, entries=ENTRIES, walls=(100, 70), step_parts=PARTS
+):
     return Report(
         command=("python", "train.py"), exit_code=0, stopped_by_us=False, stop_reason="", wall_ns=100,
         rank_wall_ns=walls, steps=steps, steady_steps=steady, warmup_steps=2, step_ns=step_ns,
