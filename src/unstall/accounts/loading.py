@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +157,23 @@ def _iterators(number: int, seen: _Spans) -> _Iterators:
     )  # fmt: skip
 
 
-def _cost(number: int, workers: int, fetches: Fetches | None) -> dict[str, int | bool | None]:
+class _Cost(TypedDict, total=False):
+    """What one batch costs, medians, as `LoaderUse` names it."""
+
+    batch_wall_ns: int
+    batch_cpu_ns: int
+    batch_run_queue_ns: int
+    batch_blocked_ns: int
+    batch_team_cpu_ns: int
+    getitem_ns: int
+    collate_ns: int
+    pickle_ns: int | None
+    nbytes: int
+    draws_random: bool | None
+    samples: int
+
+
+def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
     if fetches is None:
         return {}
     mine = (fetches.loader == number) & (fetches.worker != MAIN_PROCESS) if workers else fetches.worker == MAIN_PROCESS

@@ -115,7 +115,8 @@ def _add(heap: _Heap, weight: float, innermost: bool, rates: NDArray[np.float64]
 
 def _line(part: str, place: Place | None, heap: _Heap, total: float, project: str) -> BatchLine:
     known = heap.rates.sum() > 0
-    python, _, waiting = (heap.rates / heap.rates.sum()).tolist() if known else (None, None, None)
+    waiting = float(heap.rates[2] / heap.rates.sum()) if known else None
+    python = float(heap.rates[0] / max(1e-9, heap.rates[0] + heap.rates[1])) if known else None
     return BatchLine(
         line_at(place, project) if place is not None else None, part, heap.depth, heap.weight / total, heap.own / total,
         heap.samples, heap.callees.most_common(1)[0][0], python, waiting,

@@ -55,17 +55,49 @@ class WorkerLine:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchLine:
+    """A line of the user's code that makes batches, with its share of the samples in which one was being made.
+
+    Attributes:
+        line: the user's line; None for batches in whose making no user's line takes part.
+        part: "getitem", "collate", or "source" where there is no DataLoader.
+        depth: 0 for the function that the loader calls, 1 for what that calls, and so on.
+        share: with what the line calls; own_share: with the line as the user's innermost.
+        samples: how many samples *share* is.
+        callee: what the line calls where most of the time goes, "" where it is the leaf.
+        python: share of its time on a CPU in which it held the interpreter lock; waiting: share of its time off the
+            CPU; None where not observed.
+    """
+
+    line: Line | None
+    part: str
+    depth: int
+    share: float
+    own_share: float
+    samples: int
+    callee: str = ""
+    python: float | None = None
+    waiting: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderUse:
     """One loader (or a function that makes the batch) as the loop used it.
 
     Attributes:
         site: where it was made; made_by: "DataLoader", or the function's name where there is no DataLoader.
         trains: its batches reached a forward with gradients.
+        dataset: the dataset's class; dataset_at: where that is made, for a class of the user's; length: samples in it.
+        samples: samples a batch, median; collate: name of the collate function.
         workers, batch_size, prefetch, persistent, context: as configured; None where not known.
         batches: batches taken in the steady steps; per_step: batches a step.
         wait_ns: time the loop waited for, or made, its batches in the steady steps (ledger time of FETCH).
         iterators: how often an iterator was made over the whole run; iterator_ns: time each took to be made,
             first_batch_ns: how long the loop waited for the first batch of each.
+        stop_ns: time each stop of its workers took, over the whole run.
+        restarts: iterators made in the steady steps; making_ns, first_ns, stopping_ns: steady time in which they were made,
+            their first batches waited for (part of *wait_ns*), and their workers stopped.
+        threads_set_at: line that set *worker_threads*, where a user's did.
         batch_wall_ns, batch_cpu_ns, batch_blocked_ns, batch_run_queue_ns: what one batch costs whoever makes it, medians.
         batch_team_cpu_ns: CPU time of all threads of the worker for one batch, median.
         getitem_ns, collate_ns, pickle_ns: parts of it, medians; None where not observed.
@@ -100,6 +132,17 @@ class LoaderUse:
     nbytes: int = 0
     worker_threads: int | None = None
     draws_random: bool | None = None
+    stop_ns: tuple[int, ...] = ()
+    restarts: int = 0
+    making_ns: int = 0
+    first_ns: int = 0
+    stopping_ns: int = 0
+    threads_set_at: Line | None = None
+    dataset: str = ""
+    dataset_at: Line | None = None
+    length: int | None = None
+    samples: int | None = None
+    collate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +258,10 @@ class Tables(Protocol):
 
     @property
     def worker_lines(self) -> tuple[WorkerLine, ...]: ...
+
+    @property
+    def batch_lines(self) -> tuple[BatchLine, ...]:
+        """Lines that make the training's batches, over the whole run, the largest share first."""
 
     @property
     def loaders(self) -> tuple[LoaderUse, ...]: ...

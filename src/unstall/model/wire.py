@@ -21,6 +21,8 @@ process of a machine.
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import struct
@@ -159,20 +161,22 @@ class Writer:
         OSError: When the folder cannot be written or the disk is full.
     """
 
-    __slots__ = ("_fd", "_texts", "path")
+    __slots__ = ("_fd", "_numbers", "_texts", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._texts: dict[str, int] = {}
-        os.write(self._fd, MAGIC)
+        self._numbers = itertools.count()
+        self.raw(MAGIC)
 
     def frame(self, kind: int, payload: bytes) -> None:
-        os.write(self._fd, HEAD.pack(kind, len(payload)) + payload)
+        self.raw(HEAD.pack(kind, len(payload)) + payload)
 
     def raw(self, frames: bytes) -> None:
         """Write frames that were packed before."""
-        os.write(self._fd, frames)
+        if os.write(self._fd, frames) != len(frames):  # the disk became full in the middle: what follows would be misread
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def json(self, kind: int, record: dict[str, object]) -> None:
         self.frame(kind, json.dumps(record, default=str).encode())
@@ -181,7 +185,7 @@ class Writer:
         """Return the id of *text*, writing it the first time it is seen."""
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = len(self._texts)
+            known = self._texts[text] = next(self._numbers)  # one number, though several threads call
             self.frame(Frame.TEXT, struct.pack("<I", known) + text.encode("utf-8", "replace"))
         return known
 

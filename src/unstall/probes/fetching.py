@@ -63,7 +63,7 @@ class Fetching:
             if self.probe.on and not torch.compiler.is_compiling():
                 with self.probe.guard():
                     site, library = call_site(2)
-                    self.threads_set_at = "" if "_utils/worker.py" in library.replace(os.sep, "/") else site
+                    self.threads_set_at = "" if library else site  # torch sets one thread itself, below the loop's line
             return original(*args, **kwargs)
 
         return remembered
@@ -113,7 +113,7 @@ class Fetching:
             max(0, wall - self.collate_ns), self.collate_ns, self.pickled_ns, size_of(batch), samples, flags,
         )  # fmt: skip
         self.pickled_ns = 0
-        self.recorder._open().frame(Frame.FETCHES, record)
+        self.recorder.write(Frame.FETCHES, record)
         if self.count <= SEVERAL and self.worker != MAIN_PROCESS:
             self.tell_threads()
 
