@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -41,5 +42,19 @@ def _arrange(recorder: Recorder, name: str, when: Callable[[str, Callable[[Modul
         def install(_: ModuleType) -> None:
             with probe.guard():
                 module.install(probe)
+                _hide()
 
         when(module.AFTER, install)
+
+
+_hidden: set[str] = set()
+
+
+def _hide() -> None:
+    """Keep the compiler from taking our functions for the user's; torch has been imported."""
+    from unstall.probes._around import hide
+
+    for name, module in list(sys.modules.items()):
+        if name not in _hidden and name.startswith((f"{__name__}.", "unstall.model.")):
+            _hidden.add(name)
+            hide(module)
