@@ -13,7 +13,7 @@ class Clock:
     """A clock that moves by hand.
 
     Attributes:
-        collections: by call of the clock, ns of a garbage collection that begins before the call returns, as Python 3.12 does.
+        collections: by call of the clock, ns of a collection that begins before the call returns (Python 3.12).
     """
 
     def __init__(self, collections: dict[int, int] | None = None) -> None:

@@ -3,7 +3,7 @@
 Every nanosecond between two calls goes to the cell on top of the stack, so the cells add up to
 the time that passed by construction.  About 0.5 us an enter and leave.
 
-A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's included; its probe
+A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's too; its probe
 then enters and leaves in the middle of a method here.  So between reading ``last`` and writing it nothing is
 allocated or called, and a time read before such a collection is not taken for the present.
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from unstall.model.wire import ACTIVITIES, PHASES, Activity, Phase
 
 UNKNOWN = int(Activity.UNKNOWN)
+MOST_MARKS = 8192  # of one row; a row that reached it changed its phase more often, and its marks tell a part only
 
 
 class Accounting:
@@ -46,7 +47,8 @@ class Accounting:
         self.spent[stack[-1]] += now - self.last
         self.last = now
         stack.append(phase * ACTIVITIES + UNKNOWN)
-        self.marks.append((phase, now))
+        if len(self.marks) < MOST_MARKS:
+            self.marks.append((phase, now))
         return len(stack) - 1
 
     def enter_activity(self, activity: int) -> int:
@@ -74,7 +76,7 @@ class Accounting:
             self.last = now
             del stack[depth:]
             phase = stack[-1] // ACTIVITIES
-            if phase != self.marks[-1][0]:
+            if phase != self.marks[-1][0] and len(self.marks) < MOST_MARKS:
                 self.marks.append((phase, now))
         return now
 
@@ -90,7 +92,8 @@ class Accounting:
                 now = self.last
             self.spent[stack[0]] += now - self.last
             self.last = now
-            self.marks.append((phase, now))
+            if len(self.marks) < MOST_MARKS:
+                self.marks.append((phase, now))
         stack[0] = entry
 
     def add(self, cell: int, ns: int) -> None:

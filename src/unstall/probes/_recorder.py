@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from unstall.model import wire
 from unstall.model.wire import Activity, Frame, Phase, cell
-from unstall.probes._accounting import Accounting
+from unstall.probes._accounting import MOST_MARKS, Accounting
 from unstall.probes._limits import Limits
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Recorder:
         with open(os.path.join(recording, "config.json"), encoding="utf-8") as file:
             self.config: dict[str, object] = json.load(file)
         self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
+        self.in_child: list[Callable[[], None]] = []  # called in a forked child, by probes that hold a state
         without = self.config.get("without")
         self.without = frozenset(without) if isinstance(without, list) else frozenset()
         self.said: set[str] = set()
@@ -91,7 +92,10 @@ class Recorder:
 
     def announce(self) -> None:
         """Say who this process is, and that it imported torch; write the file's head."""
-        self._open()
+        try:
+            self._open()
+        except OSError as error:
+            self._lose(error)
         if self.role != "worker":
             self._note("torch")
         import atexit
@@ -99,6 +103,11 @@ class Recorder:
         atexit.register(self.end)
 
     def _open(self) -> wire.Writer:
+        """Return the file of this process, made with its head the first time.
+
+        Raises:
+            OSError: When it cannot be made or its head cannot be written.
+        """
         if self._writer is None:
             torch = sys.modules.get("torch")
             self._writer = wire.Writer(os.path.join(self.recording, f"{os.getpid()}-{self.origin_ns}.wire"))
@@ -123,18 +132,22 @@ class Recorder:
 
     def _note(self, folder: str, **more: object) -> None:
         record = {"pid": os.getpid(), "thread": threading.get_native_id(), "role": self.role, **more}
-        with open(os.path.join(self.recording, folder, str(os.getpid())), "w", encoding="utf-8") as file:
-            json.dump(record, file)
+        try:
+            with open(os.path.join(self.recording, folder, str(os.getpid())), "w", encoding="utf-8") as file:
+                json.dump(record, file)
+        except OSError as error:
+            self._lose(error)
 
     def reset_in_child(self) -> None:
         """Forget the parent's state in a forked child; it stays silent until it trains or loads."""
         self._writer = None  # the parent's descriptor stays open here, unused: it is the parent's file
         self._begin(time.monotonic_ns(), "forked")
+        for reset in self.in_child:
+            reset()
 
     def become_worker(self, worker: int) -> None:
         """Take this process for a data worker."""
         self.role = "worker"
-        self._open()
         self._note("torch", worker=worker)
         self._note("trains", worker=worker)
 
@@ -156,7 +169,6 @@ class Recorder:
             self.fact({"thread": threading.get_native_id()})
         if self.role == "forked":
             self.role = "main"
-            self._open()
             self._note("torch")
             from multiprocessing import util
 
@@ -166,11 +178,30 @@ class Recorder:
     # ------------------------------------------------------------ what probes report
 
     def fact(self, facts: dict[str, object]) -> None:
-        if not self.ended and self.role != "forked":
-            self._open().json(Frame.FACTS, facts)
+        if self.role != "forked":
+            self.write(Frame.FACTS, json.dumps(facts, default=str).encode())
+
+    def write(self, kind: int, payload: bytes) -> None:
+        """Append a frame, unless the recording has ended; where it cannot be written, it ends here."""
+        if self.ended:
+            return
+        try:
+            self._open().frame(kind, payload)
+        except OSError as error:
+            self._lose(error)
 
     def text(self, text: str) -> int:
-        return self._open().text(text)
+        """Return the id of *text* in the file; 0 once the recording has ended."""
+        try:
+            return 0 if self.ended else self._open().text(text)
+        except OSError as error:
+            self._lose(error)
+            return 0
+
+    def _lose(self, error: OSError) -> None:
+        """Record no more, say so once, and let the training go on."""
+        self.ended = True
+        self.say(f"the recording ends here, the training goes on: {error.strerror or error} ({self.recording})")
 
     def span(self, kind: int, start: int, end: int, name: str = "", value: int = 0, *, rare: bool = False) -> None:
         """Record a span on the training thread's lane; *rare* ones are kept outside the detailed windows too."""
@@ -182,13 +213,16 @@ class Recorder:
         """Say *message* on stderr, once."""
         if message not in self.said:
             self.said.add(message)
-            sys.stderr.write(f"unstall: {message}\n")
+            try:
+                sys.stderr.write(f"unstall: {message}\n")
+            except Exception:  # the training closed or replaced it
+                pass
 
     # ------------------------------------------------------------ steps
 
     def _stop(self, because: str) -> None:
         """End the training here, as `sys.exit(0)` in its own code would: its ``finally`` blocks run."""
-        self._open().json(Frame.STEPPED_DOWN, {"because": because, "step": self.loop_steps})
+        self.write(Frame.STEPPED_DOWN, json.dumps({"because": because, "step": self.loop_steps}).encode())
         self.flush()
         raise SystemExit(0)
 
@@ -204,8 +238,14 @@ class Recorder:
 
     def close_step(self, closer: int) -> None:
         """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES."""
-        if self.ended:
-            return
+        if not self.ended:
+            self._close_step(closer)
+        if closer == self.closer:
+            self.loop_steps += 1
+            if because := self.limits.reached(self.loop_steps):
+                self._stop(because)
+
+    def _close_step(self, closer: int) -> None:
         if not self.trains:
             self.trains = True
             self._note("trains", rank=os.environ.get("RANK"))
@@ -216,10 +256,6 @@ class Recorder:
             if probe.on:
                 with probe.guard():
                     act(self.step)
-        if closer == self.closer:
-            self.loop_steps += 1
-            if because := self.limits.reached(self.loop_steps):
-                self._stop(because)
 
     def _row(self, steps: int, closer: int) -> None:
         now, cells, marks = self.accounting.take()
@@ -249,6 +285,8 @@ class Recorder:
             )
         ]
         body += [wire.CELL.pack(number, ns) for number, ns in cells]
+        if len(marks) >= MOST_MARKS:  # a long evaluation between two steps
+            marks = []
         ends = [began for _, began in marks[1:]] + [now]
         body += [wire.MARK.pack(phase, end - began) for (phase, began), end in zip(marks, ends)]
         payload = b"".join(body)
@@ -256,18 +294,16 @@ class Recorder:
         self._row_start, self._cpu = now, cpu
 
     def flush(self, now: int | None = None) -> None:
-        """Write what is pending; on a full disk say so once and record no more."""
-        writer = self._open()
-        try:
-            if self._spans:
-                spans, self._spans = b"".join(self._spans), []
-                writer.frame(Frame.SPANS, spans)
-            if self._pending:
-                pending, self._pending = b"".join(self._pending), []
-                writer.raw(pending)
-        except OSError as error:
-            self.ended = True
-            self.say(f"the recording ends here, the training goes on: {error}")
+        """Write what is pending."""
+        spans, self._spans = self._spans, []
+        pending, self._pending = self._pending, []
+        if spans:
+            self.write(Frame.SPANS, b"".join(spans))
+        if pending and not self.ended:
+            try:
+                self._open().raw(b"".join(pending))
+            except OSError as error:
+                self._lose(error)
         self._flushed = now or time.monotonic_ns()
 
     def end(self) -> None:
@@ -276,9 +312,8 @@ class Recorder:
             return
         self._row(0, wire.ENDS_OUTSIDE)
         self.flush()
-        if not self.ended:
-            self.ended = True
-            self._open().json(Frame.BYE, {"at_ns": self._row_start})
+        self.write(Frame.BYE, json.dumps({"at_ns": self._row_start}).encode())
+        self.ended = True
 
 
 class Probe:
@@ -299,10 +334,7 @@ class Probe:
             self.on = False
             reason = f"{type(error).__name__}: {error}"
             self.recorder.say(f"probe {self.name} switched itself off, the training goes on: {reason}")
-            try:
-                self.recorder._open().json(Frame.TROUBLE, {"probe": self.name, "error": reason})
-            except OSError:
-                self.recorder.ended = True
+            self.recorder.write(Frame.TROUBLE, json.dumps({"probe": self.name, "error": reason}).encode())
 
     @contextmanager
     def guard(self) -> Iterator[None]:

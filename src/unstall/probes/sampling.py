@@ -53,7 +53,7 @@ def sample(probe: Probe) -> None:
             del frame
             stacks = text + 1
             record = wire.STACK.pack(now, now - before, recorder.accounting.stack[-1], text)
-            recorder._open().frame(Frame.STACKS, record)
+            recorder.write(Frame.STACKS, record)
             before = now
 
 
