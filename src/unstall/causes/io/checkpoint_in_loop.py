@@ -106,7 +106,7 @@ class CheckpointInLoop(Cause):
 
     planted = (
         Planted(
-            before='''\
+            before="""\
 import os
 import tempfile
 import torch
@@ -133,8 +133,8 @@ for step in range(60):
     opt.step()
     keep(net, opt, step, folder)
 print(round(loss.item(), 4))
-''',
-            after='''\
+""",
+            after="""\
 import os
 import tempfile
 import torch
@@ -161,7 +161,7 @@ for step in range(2000):
     opt.step()
 keep(net, opt, step, folder)
 print(round(loss.item(), 4))
-''',
+""",
             also=frozenset({"kernels/too-few-threads"}),
             edited=False,
         ),
