@@ -12,6 +12,7 @@ from unstall.model.run import Place
 
 _LIBRARY = re.compile(
     r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]"
+    r"|[/\\]torchinductor_[^/\\]*[/\\]|[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # written by the compiler
 )
 
 
@@ -47,6 +48,8 @@ def shown(file: str, project: str) -> str:
 def called(place: Place) -> str:
     """Return ``module.function`` of a library frame, as ``json.encoder.iterencode``."""
     file = place.file.replace(os.sep, "/")
-    match = re.search(r"(?:site-packages|dist-packages|lib/python\d[^/]*)/(.+?)(?:/__init__)?\.py$", file)
+    match = re.search(
+        r"(?:lib/python\d[^/]*/)?(?:(?:site|dist)-packages|lib/python\d[^/]*)/(.+?)(?:/__init__)?\.py$", file
+    )
     module = match[1].replace("/", ".") if match else os.path.splitext(os.path.basename(file))[0].strip("<>")
     return f"{module}.{place.function}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unstall.accounts.code import called, innermost_users, line_at
 from unstall.accounts.label import Labelled, Stack
 from unstall.accounts.largest_remainder import divide
+from unstall.accounts.loops import loops_around
 from unstall.model.ledger import Ledger
 from unstall.model.run import Place, Samples
 from unstall.model.tables import HotLine, WorkerLine
@@ -118,9 +119,12 @@ def _hot_line(
     parts = divide(spent, np.array([float(weights[a]) for a in names])) if names else np.zeros(0, np.int64)
     callees = tuple((name, n / heap.weight) for name, n in heap.callees.most_common(5) if name)
     return HotLine(
-        line_at(heap.place, project), phase, spent, tuple((a, int(p)) for a, p in zip(names, parts) if p), heap.samples, error,
+        line_at(heap.place, project), phase, spent, tuple((a, int(p)) for a, p in zip(names, parts) if p), heap.samples,
+        error,
         heap.callees.most_common(1)[0][0] if heap.callees else "", callees,
-        heap.library.most_common(1)[0][0] if heap.library else "", tuple(line_at(place, project) for place in heap.chain),
+        heap.library.most_common(1)[0][0] if heap.library else "",
+        tuple(line_at(place, project) for place in heap.chain),
+        loops_around(heap.chain, project),
     )  # fmt: skip
 
 

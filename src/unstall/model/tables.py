@@ -15,6 +15,15 @@ from unstall.model.remedy import Safety
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop in the user's source: ``for``, ``while`` or one clause of a comprehension, by its first and last line."""
+
+    file: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class HotLine:
     """A user's line and the ledger time that stack samples put on it.
 
@@ -27,6 +36,8 @@ class HotLine:
         callees: the same for every library function that was seen, with its share of the line's time.
         library: file of the innermost library frame, or "".
         chain: the user's lines that led to it, outermost first, the line itself last.
+        loops: the loops around the lines of *chain* in their functions, outermost first: the loop of the steps is among
+            them.
     """
 
     line: Line
@@ -39,6 +50,7 @@ class HotLine:
     callees: tuple[tuple[str, float], ...] = ()
     library: str = ""
     chain: tuple[Line, ...] = ()
+    loops: tuple[Loop, ...] = ()
 
     def part_ns(self, *activities: Activity) -> int:
         return sum(ns for activity, ns in self.parts if activity in activities)
@@ -89,6 +101,7 @@ class LoaderUse:
         trains: its batches reached a forward with gradients.
         dataset: the dataset's class; dataset_at: where that is made, for a class of the user's; length: samples in it.
         samples: samples a batch, median; collate: name of the collate function.
+        made: how many such loaders were made at the site; iterable: whether its dataset is an IterableDataset.
         workers, batch_size, prefetch, persistent, context: as configured; None where not known.
         batches: batches taken in the steady steps; per_step: batches a step.
         wait_ns: time the loop waited for, or made, its batches in the steady steps (ledger time of FETCH).
@@ -143,6 +156,8 @@ class LoaderUse:
     length: int | None = None
     samples: int | None = None
     collate: str = ""
+    made: int = 1
+    iterable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
