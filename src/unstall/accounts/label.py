@@ -14,15 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts.code import code_of, innermost_users
-from unstall.model.run import Place, Rank, Samples
-from unstall.model.wire import Activity, Phase
+from unstall.accounts.code import code_of, innermost_users, is_users
+from unstall.model.run import Place, Rank, Rows, Samples
+from unstall.model.wire import PHASES, Activity, Phase
 
 Stack = tuple[Place, ...]
 OFFSETS_NS = range(
     -20_000_000, 80_000_001, 4_000_000
 )  # what the sampler's clock may be off by: it starts within this of its spawn
-PRIOR = 2.0  # samples that the phase's mean counts for at a place that was seen seldom
+JITTER_NS = 20_000_000  # what a single sample's time may be off by on a busy machine
+MIXED = 0.25  # of the places are neither always nor never on a CPU, or holding the lock
+MISSED = 0.02  # of the samples show the line before or after, or come late
+DISPERSION = 1.4  # the whole time is itself counted, at 25 samples a second to 10
+_SHARES = np.linspace(MISSED, 1 - MISSED, 41)
+_TAKEN_FOR = np.concatenate([[0.0], _SHARES[1:-1], [1.0]])
 
 # (part of the file, function or None): the innermost of these frames tells the phase, whatever the clock says
 _PHASES = (
@@ -83,6 +88,7 @@ def label(rank: Rank, teaches: bool = False) -> Labelled | None:
     at = samples.at_ns + offset
     where = np.clip(np.searchsorted(begins, at, side="right") - 1, 0, max(0, begins.size - 1))
     where = _silent_neighbour(where, at, known, begins, ends, phases)
+    where = _usual_neighbour(where, at, known, rank.rows, samples)
     phase = phases[where] if begins.size else np.full(at.size, Phase.BETWEEN, np.uint8)
     covered = (at < ends[where]) & (at >= begins[where]) if begins.size else np.zeros(at.size, np.bool_)
     # an evaluation has fetches and forwards of its own, and so may a start-up
@@ -124,6 +130,42 @@ def _silent_neighbour(
     moved = where.copy()
     moved[wrong] = nearest
     return moved
+
+
+def _usual_neighbour(
+    where: NDArray[np.intp], at: NDArray[np.int64], known: NDArray[np.int64], rows: Rows, samples: Samples
+) -> NDArray[np.intp]:
+    """Return *where*, with samples moved to the phase that most samples of the same lines lie in, where it is near in time.
+
+    A line of the loop runs in one phase, but a sample of it may be some milliseconds off, and lie in the phase beside.
+    """
+    begins, ends, phases = rows.mark_start_ns, rows.mark_end_ns, rows.mark_phase
+    if not begins.size:
+        return where
+    numbers: dict[Stack, int] = {}
+    of_stack = [numbers.setdefault(_users_chain(stack), len(numbers)) for stack in samples.stacks]
+    chain = np.array(of_stack, np.int64)[samples.stack]
+    weight = np.zeros((len(numbers), PHASES))
+    np.add.at(weight, (chain[known < 0], phases[where[known < 0]]), samples.weight_ns[known < 0])
+    usual = weight.argmax(axis=1)[chain]
+    moved = where.copy()
+    for phase in np.unique(usual):
+        marks = np.flatnonzero(phases == phase)
+        strays = np.flatnonzero((known < 0) & (usual == phase) & (phases[where] != phase))
+        if not marks.size or not strays.size:
+            continue
+        right = np.clip(np.searchsorted(marks, where[strays]), 0, marks.size - 1)
+        left = np.clip(right - 1, 0, None)
+        before, after = at[strays] - ends[marks[left]], begins[marks[right]] - at[strays]
+        nearest = np.where(np.abs(before) <= np.abs(after), marks[left], marks[right])
+        near = np.minimum(np.abs(before), np.abs(after)) <= JITTER_NS
+        moved[strays[near]] = nearest[near]
+    return moved
+
+
+def _users_chain(stack: Stack) -> Stack:
+    """Return the user's frames of a stack; all of them where there are none."""
+    return tuple(place for place in stack if is_users(place.file)) or stack
 
 
 def _phase_told(stack: Stack) -> Phase | None:
@@ -173,24 +215,43 @@ def _rates(samples: Samples) -> NDArray[np.float64]:
     if samples.gil is None or not samples.gil_hz:
         return np.tile([0.0, 0.0, 0.0], (len(samples.stacks), 1))
     pools: dict[tuple[object, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    active, active_hz = samples.active, samples.active_hz
-    for counts, hz, part in ((total, 1e9, 0), (samples.gil, samples.gil_hz, 1), (active or {}, active_hz or 1.0, 2)):
+    active, active_hz = samples.active, samples.active_hz or 1.0
+    for counts, hz, part in ((total, 1e9, 0), (samples.gil, samples.gil_hz, 1), (active or {}, active_hz, 2)):
         for stack, count in counts.items():
             for key in _keys(stack):
                 pools[key][part] += count / hz
     rates = np.zeros((len(samples.stacks), 3))
+    known: dict[tuple[tuple[object, ...], ...], tuple[float, float]] = {}
     for n, stack in enumerate(samples.stacks):
-        python, running = 0.5, 1.0
-        for key in reversed(list(_keys(stack))):  # from the coarsest pool to the finest
-            seconds, held, ran = pools[key]
-            prior = PRIOR / samples.hz
-            python = min(1.0, (held + prior * python) / (seconds + prior)) if seconds else python
-            running = (
-                min(1.0, (ran + prior * running) / (seconds + prior)) if seconds and active is not None else running
-            )
-        running = max(running, python)
+        keys = tuple(reversed(list(_keys(stack))))  # from the coarsest pool to the finest
+        if keys not in known:
+            python, running = 0.5, 1.0
+            for key in keys:
+                seconds, held, ran = pools[key]
+                python = _share(held * samples.gil_hz, seconds * samples.gil_hz, python)
+                running = _share(ran * active_hz, seconds * active_hz, running) if active is not None else running
+            known[keys] = python, max(running, python)
+        python, running = known[keys]
         rates[n] = python, running - python, 1 - running
     return rates
+
+
+def _share(seen: float, all_of: float, before: float) -> float:
+    """Return the share that *seen* counts are of a place's time, where the place's whole time would give *all_of*.
+
+    Most places are of one kind: they compute, wait or hold the lock whenever they are seen. So the counts are weighed against
+    three thoughts, always, never and any share between, and *before* is the coarser pool's share. A plain ratio of
+    so few counts, cut at 1, takes a tenth of the time from a line that always computes.
+    Source: posterior mean under a spike-and-slab prior, Poisson counts.
+    """
+    if not all_of:
+        return before
+    weight = np.full(_SHARES.size, MIXED / (_SHARES.size - 2))
+    weight[0], weight[-1] = (1 - MIXED) * (1 - before), (1 - MIXED) * before
+    expected = all_of * _SHARES
+    likelihood = (seen * np.log(expected) - expected) / DISPERSION
+    posterior = weight * np.exp(likelihood - likelihood.max())
+    return float(posterior @ _TAKEN_FOR / posterior.sum())
 
 
 def _keys(stack: Stack) -> Iterator[tuple[object, ...]]:
