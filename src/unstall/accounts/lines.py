@@ -32,6 +32,7 @@ class _Heap:
     measured: Counter[Activity] = field(default_factory=Counter)
     callees: Counter[str] = field(default_factory=Counter)
     library: Counter[str] = field(default_factory=Counter)
+    paths: Counter[Stack] = field(default_factory=Counter)
     chain: tuple[Place, ...] = ()
     place: Place = field(default_factory=lambda: Place("", 0))
 
@@ -91,11 +92,16 @@ def _gather(
             callee, library = _callee(stack, users)
             heap.callees[callee] += int(weight)
             heap.library[library] += int(weight)
+            heap.paths[_below(stack, users)] += int(weight)
+
+
+def _below(stack: Stack, users: int) -> Stack:
+    return tuple(place for place in stack[users + 1 :] if "unstall/" not in place.file)
 
 
 def _callee(stack: Stack, users: int) -> tuple[str, str]:
     """Return the outermost library function below the user's line that is not ours, and the file of the innermost."""
-    below = [place for place in stack[users + 1 :] if "unstall/" not in place.file]
+    below = _below(stack, users)
     return (called(below[0]), below[-1].file) if below else ("", "")
 
 
@@ -124,8 +130,17 @@ def _hot_line(
         heap.callees.most_common(1)[0][0] if heap.callees else "", callees,
         heap.library.most_common(1)[0][0] if heap.library else "",
         tuple(line_at(place, project) for place in heap.chain),
-        loops_around(heap.chain, project),
+        loops_around(heap.chain, project), _paths(heap),
     )  # fmt: skip
+
+
+def _paths(heap: _Heap) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Return the functions below the line with their share, the largest first; lines of one function count together."""
+    total = sum(heap.paths.values())
+    shares: Counter[tuple[str, ...]] = Counter()
+    for below, weight in heap.paths.items():
+        shares[tuple(called(place) for place in below)] += weight
+    return tuple((names, weight / total) for names, weight in shares.most_common() if total)
 
 
 def worker_lines(samples: Iterable[Samples], project: str) -> tuple[WorkerLine, ...]:

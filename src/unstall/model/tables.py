@@ -38,6 +38,8 @@ class HotLine:
         chain: the user's lines that led to it, outermost first, the line itself last.
         loops: the loops around the lines of *chain* in their functions, outermost first: the loop of the steps is among
             them.
+        paths: the library functions below the line, outermost first, with the share of the line's time in which the
+            samples showed just these; () is the line itself as the leaf. The shares add up to 1; empty where unknown.
     """
 
     line: Line
@@ -51,6 +53,7 @@ class HotLine:
     library: str = ""
     chain: tuple[Line, ...] = ()
     loops: tuple[Loop, ...] = ()
+    paths: tuple[tuple[tuple[str, ...], float], ...] = ()
 
     def part_ns(self, *activities: Activity) -> int:
         return sum(ns for activity, ns in self.parts if activity in activities)
