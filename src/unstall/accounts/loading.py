@@ -103,7 +103,8 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
         restarts=iterators.steady, making_ns=iterators.making, first_ns=iterators.waiting, stopping_ns=iterators.stopping,
         worker_threads=_whole(rank.facts.number("worker.threads")), threads_set_at=_line(rank.facts.text("worker.threads_set_at"), project),
         dataset=facts.text("dataset") or "", dataset_at=_line(facts.text("dataset_at"), project), length=_whole(facts.number("length")),
-        collate=facts.text("collate") or "", **cost,
+        collate=facts.text("collate") or "", made=_whole(rank.facts.number(f"made:{number}")) or 1,
+        iterable=facts.flag("iterable") or False, **cost,
     )  # fmt: skip
 
 

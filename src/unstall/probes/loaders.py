@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from typing import Any
@@ -31,10 +32,13 @@ class Loaders:
 
     def __init__(self, probe: Probe) -> None:
         self.probe, self.recorder = probe, probe.recorder
-        self.numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.of_iterator: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self.sites: weakref.WeakKeyDictionary[object, tuple[str, str]] = weakref.WeakKeyDictionary()
         self.own: dict[int, tuple[str, str]] = {}  # dataset's id -> site of the loader that the user made over it
+        self.count = -1
+        self.times: dict[int, int] = {}  # how many loaders had each number
+        self.described: dict[str, int] = {}  # what a loader is -> its number
         self.trains: set[int] = set()
         self.last = -1
         self.recorder.loaders = self
@@ -53,32 +57,47 @@ class Loaders:
             if not library:
                 self.own[dataset] = site, library
             elif dataset in self.own:  # a framework makes the user's loader anew: the user's line is to blame
-                site = self.own[dataset][0]
+                site, library = self.own[dataset]
             self.sites[loader] = site, library
 
     def number(self, loader: Any) -> int:
         known = self.numbers.get(loader)
         if known is None:
-            site, library = self.sites.get(loader, ("", ""))
-            known = self.numbers[loader] = len(self.numbers)
-            dataset = loader.dataset
-            context = loader.multiprocessing_context
-            sized = hasattr(type(dataset), "__len__")
-            facts: dict[str, object] = {name: getattr(loader, name, None) for name in _SETTINGS}
-            facts |= {
-                "site": site,
-                "library": library,
-                "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
-                "dataset_at": defined_at(getattr(type(dataset), "__init__", None)),
-                "length": len(dataset) if sized else None,
-                "iterable": loader._dataset_kind == dataloader._DatasetKind.Iterable,
-                "sampler": type(loader.sampler).__name__,
-                "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
-                "context": context.get_start_method() if context is not None else None,
-                "batched": hasattr(type(dataset), "__getitems__"),
-            }
-            self.recorder.fact({f"loader:{known}": facts})
+            what = self.describe(loader)
+            key = json.dumps(what, default=str)
+            known = self.described.get(key)
+            if known is None or self.is_others(known, loader):  # made anew each epoch, it keeps its number
+                known = self.count = self.count + 1
+                self.described[key] = known
+                self.recorder.fact({f"loader:{known}": what})
+            self.numbers[loader] = known
+            self.times[known] = times = self.times.get(known, 0) + 1
+            if times > 1:
+                self.recorder.fact({f"made:{known}": times})
         return known
+
+    def is_others(self, number: int, loader: Any) -> bool:
+        """Return whether a loader over other data, still alive, has *number*."""
+        return any(n == number and other.dataset is not loader.dataset for other, n in self.numbers.items())
+
+    def describe(self, loader: Any) -> dict[str, object]:
+        site, library = self.sites.get(loader, ("", ""))
+        dataset = loader.dataset
+        context = loader.multiprocessing_context
+        iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
+        facts: dict[str, object] = {name: getattr(loader, name, None) for name in _SETTINGS}
+        return facts | {
+            "site": site,
+            "library": library,
+            "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+            "dataset_at": defined_at(getattr(type(dataset), "__init__", None)),
+            "length": None if iterable else length_of(dataset),
+            "iterable": iterable,
+            "sampler": type(loader.sampler).__name__,
+            "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
+            "context": context.get_start_method() if context is not None else None,
+            "batched": hasattr(type(dataset), "__getitems__"),
+        }
 
     def iterating(self, original: Any) -> Any:
         """Wrap ``DataLoader.__iter__``: remember whose iterator it is, record what making it took."""
@@ -150,3 +169,11 @@ def defined_at(function: object) -> str:
     if code is None or not is_users(code.co_filename):
         return ""
     return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}:{code.co_name}"
+
+
+def length_of(dataset: Any) -> int | None:
+    """Return the samples of a map-style dataset; None where it has no length or cannot tell it."""
+    try:
+        return len(dataset)
+    except Exception:  # the user's own code: with a sampler that knows its length nothing else asks for the dataset's
+        return None
