@@ -40,9 +40,11 @@ def around(
     def observed(*args: P.args, **kwargs: P.kwargs) -> R:
         if is_compiling() or not probe.on or get_ident() != recorder.thread:
             return original(*args, **kwargs)
+        depth = len(recorder.accounting.stack)
         try:
             token = before(*args, **kwargs)
         except Exception as error:
+            recorder.accounting.leave(depth)  # or what it had opened would go on to the end
             probe.switch_off(error)
             return original(*args, **kwargs)
         try:
@@ -51,6 +53,7 @@ def around(
             try:
                 after(token)
             except Exception as error:
+                recorder.accounting.leave(depth)
                 probe.switch_off(error)
 
     return observed
@@ -70,23 +73,21 @@ def in_activity(probe: Probe, original: Callable[P, R], activity: int) -> Callab
 
 
 def hide(module: ModuleType) -> None:
-    """Keep Dynamo from compiling frames of *module*'s functions; those that they call it compiles as before.
+    """Keep Dynamo from compiling frames of *module*'s functions, and what they call in libraries.
 
-    `torch._dynamo.disable` would do more: it also breaks the graph where a traced function calls ours.
+    What a wrapper stands before is compiled as it is without us: a function of ours that calls what it wraps under
+    the name ``original`` is known by that. `torch._dynamo.disable` would do more: it also breaks the graph where
+    a traced function calls ours.
     """
-    skip = _skipping()
-    if skip is not None:
-        for code in _codes(module):
-            skip(code)
-
-
-def _skipping() -> Callable[[CodeType], object] | None:
-    """Return how this version of torch is told not to trace a code object, or None where it cannot be told."""
     native: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     if hasattr(native, "set_code_exec_strategy"):  # since torch 2.8
-        strategy = native._FrameExecStrategy(native._FrameAction.SKIP, native._FrameAction.DEFAULT)
-        return lambda code: native.set_code_exec_strategy(code, strategy)
-    return getattr(native, "skip_code", None)
+        skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
+        for code in _codes(module):
+            inside = default if "original" in (*code.co_freevars, *code.co_varnames, *code.co_names) else skip
+            native.set_code_exec_strategy(code, native._FrameExecStrategy(skip, inside))
+    elif hasattr(native, "skip_code"):
+        for code in _codes(module):
+            native.skip_code(code)
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:
@@ -104,7 +105,8 @@ def _codes(module: ModuleType) -> Iterator[CodeType]:
             pending.append(found.__code__)
             pending.append(getattr(found, "__wrapped__", None))  # a context manager's generator
         elif isinstance(found, CodeType):
-            yield found
+            if found.co_filename == module.__file__:
+                yield found
             pending += found.co_consts
 
 

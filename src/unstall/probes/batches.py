@@ -34,6 +34,7 @@ class Producers:
         self.watching = False
         self.recorder.saw_batch = self.saw_batch  # type: ignore[method-assign]
         self.recorder.at_step.append((probe, self.at_step))
+        self.recorder.in_child.append(self.stop)
 
     def at_step(self, step: int) -> None:
         if self.watching:
@@ -62,6 +63,10 @@ class Producers:
                 self.returned[id(tensor)] = (frame, frame.f_code, tensor)
 
     def saw_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        with self.probe.guard():
+            self.match(args, kwargs)
+
+    def match(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         loaders = self.recorder.loaders
         if loaders is not None:
             loaders.reached_forward()

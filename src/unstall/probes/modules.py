@@ -7,6 +7,7 @@ first steps only, and put back.
 
 from __future__ import annotations
 
+import functools
 from threading import get_ident
 from typing import Any
 
@@ -36,6 +37,10 @@ class Forward:
         self.looking = False
         self.look()
         self.recorder.at_step.append((probe, self.at_step))
+        self.recorder.in_child.append(self.reset)
+
+    def reset(self) -> None:
+        self.inside = False
 
     def at_step(self, step: int) -> None:
         if self.looking and step >= LOOK_STEPS and step not in LOOK_AGAIN:
@@ -48,7 +53,7 @@ class Forward:
         original, forward = self.original, self
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or forward.inside or not forward.probe.on:
+            if is_compiling() or forward.inside or not (forward.probe.on and forward.looking):
                 return original(module, *args, **kwargs)
             return forward.learn(module, args, kwargs)
 
@@ -63,15 +68,33 @@ class Forward:
 
     def learn(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap the class of *module* if it holds parameters, and make this call."""
-        kind = type(module)
+        kind, new = type(module), False
         with self.probe.guard():
             new = kind not in self.wrapped and next(iter(module.parameters()), None) is not None
             if new:
                 self.wrapped.add(kind)
-                kind.__call__ = around(self.probe, kind.__call__, self.enter, self.leave)
+                kind.__call__ = around(self.probe, self.called(kind), self.enter, self.leave)
         if new:
             return kind.__call__(module, *args, **kwargs)
         return self.original(module, *args, **kwargs)
+
+    def called(self, kind: Any) -> Any:
+        """Return what a call of a *kind* calls without us.
+
+        Where that is ``nn.Module.__call__`` it is looked up at each call: `torch.fx` replaces it while it traces.
+        """
+        original, swapped = self.original, self.swapped
+        if kind.__call__ not in (original, swapped):
+            return kind.__call__
+
+        @functools.wraps(original)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(module, *args, **kwargs)
+            now = torch.nn.Module.__call__
+            return (original if now is swapped else now)(module, *args, **kwargs)
+
+        return call
 
     def enter(self, module: object, *args: object, **kwargs: object) -> int:
         if self.inside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from threading import get_ident
 from typing import Any
@@ -31,7 +32,9 @@ class Optimizers:
         self.probe, self.recorder = probe, probe.recorder
         self.numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self.sites: weakref.WeakKeyDictionary[object, tuple[str, str]] = weakref.WeakKeyDictionary()
-        self.depths: list[int] = []
+        self.open: list[tuple[object, int]] = []  # optimizers that step now, each with its depth
+        self.count = -1
+        self.described: dict[str, int] = {}  # what an optimizer is -> its number
         optim.register_optimizer_step_pre_hook(self.before)
         optim.register_optimizer_step_post_hook(self.after)
         kind = torch.optim.Optimizer
@@ -57,29 +60,48 @@ class Optimizers:
             if self.recorder.role == "forked":
                 self.recorder.adopt()
             self.recorder.begin_loop()
-            self.depths.append(self.recorder.accounting.enter_phase(Phase.OPTIMIZER))
+            self.forget_failed(optimizer)
+            self.open.append((optimizer, self.recorder.accounting.enter_phase(Phase.OPTIMIZER)))
 
     def after(self, optimizer: Any, args: object, kwargs: object) -> None:
         if is_compiling():
             return
-        if not self.probe.on or not self.depths or get_ident() != self.recorder.thread:
+        if not self.probe.on or not self.open or get_ident() != self.recorder.thread:
             return
         with self.probe.guard():
-            self.recorder.accounting.leave(self.depths.pop())
-            if self.depths:  # a step inside a step: LBFGS's closure, a wrapping optimizer
+            self.recorder.accounting.leave(self.open.pop()[1])
+            if self.open:  # a step inside a step: LBFGS's closure, a wrapping optimizer
                 return
             number = self.numbers.get(optimizer)
             if number is None:
-                number = self.numbers[optimizer] = len(self.numbers)
-                self.describe(number, optimizer)
-            if self.recorder.closer in (None, BACKWARD_CLOSES):
+                number = self.number(optimizer)
+            closer = self.recorder.closer
+            if closer != number and (closer in (None, BACKWARD_CLOSES) or closer not in self.numbers.values()):
                 self.recorder.closer = number
             self.recorder.close_step(number)
 
-    def describe(self, number: int, optimizer: Any) -> None:
+    def forget_failed(self, optimizer: object) -> None:
+        """Close a step of *optimizer* that an error left open (an out-of-memory that the loop goes on from)."""
+        for at, (other, depth) in enumerate(self.open):
+            if other is optimizer:
+                self.recorder.accounting.leave(depth)
+                del self.open[at:]
+                return
+
+    def number(self, optimizer: Any) -> int:
+        """Number *optimizer*; one made like an earlier one that is gone (the next fold) takes its place."""
+        what = self.describe(optimizer)
+        key = json.dumps(what, default=str)
+        known = self.described.get(key)
+        if known is None or known in self.numbers.values():
+            known = self.count = self.count + 1
+            self.described[key] = known
+            self.recorder.fact({f"optimizer:{known}": what})
+        self.numbers[optimizer] = known
+        return known
+
+    def describe(self, optimizer: Any) -> dict[str, object]:
         site, library = self.sites.get(optimizer, ("", ""))
         group = optimizer.param_groups[0]
         settings = {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str)) or v is None}
-        self.recorder.fact(
-            {f"optimizer:{number}": {"class": type(optimizer).__name__, "site": site, "library": library, **settings}}
-        )
+        return {"class": type(optimizer).__name__, "site": site, "library": library, **settings}
