@@ -17,7 +17,7 @@ from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
 from unstall.model.tables import BatchLine, Collections, Compile, Cores, HotLine, LoaderUse, Saves, Trend, WorkerLine
-from unstall.model.wire import Activity
+from unstall.model.wire import Activity, Phase
 
 def _producers(facts: Facts) -> list[Place]:
     """Return the functions that make the batch, where there is no DataLoader."""
@@ -44,6 +44,13 @@ class Evidence:
     @cached_property
     def steady_ns(self) -> int:
         return self._ledger.total_ns(steps=self._segments.steps.steady)
+
+    @cached_property
+    def steady_parts(self) -> dict[tuple[Phase, Activity], int]:
+        ledger, spent = self._ledger, np.zeros((len(Phase), len(Activity)), np.int64)
+        chosen = ledger.rows(steps=self._segments.steps.steady)
+        np.add.at(spent, (ledger.phase[chosen], ledger.activity[chosen]), ledger.ns[chosen])
+        return {(Phase(p), Activity(a)): int(spent[p, a]) for p, a in np.argwhere(spent)}
 
     @cached_property
     def lines(self) -> tuple[HotLine, ...]:

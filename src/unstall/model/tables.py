@@ -6,6 +6,7 @@ All times are over the steady steps unless said otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,11 +17,16 @@ from unstall.model.remedy import Safety
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop in the user's source: ``for``, ``while`` or one clause of a comprehension, by its first and last line."""
+    """A loop in the user's source: ``for``, ``while`` or one clause of a comprehension, by its first and last line.
+
+    Attributes:
+        turns: what it calls is named as what ends a step (``loss.backward()``, ``opt.step()``, ``train_step(x)``).
+    """
 
     file: str
     first: int
     last: int
+    turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,10 @@ class Tables(Protocol):
     @property
     def steady_ns(self) -> int:
         """Ledger time of all steady steps, all ranks."""
+
+    @property
+    def steady_parts(self) -> Mapping[tuple[Phase, Activity], int]:
+        """Ledger time of all steady steps by entry, all ranks; entries without time are absent."""
 
     @property
     def input_safety(self) -> Safety:
