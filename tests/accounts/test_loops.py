@@ -46,5 +46,11 @@ def test_each_clause_of_a_comprehension_is_a_loop(tmp_path):
     assert loops_of(tmp_path, 13) == [(8, 13), (13, 13), (13, 13)]
 
 
+def test_a_loop_that_calls_what_ends_a_step_is_marked(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("for x in data:\n    for p in ps:\n        p.mul_(2)\n    opt.step()\n")
+    assert [loop.turns for loop in loops_around([Place(str(file), 3)])] == [True, False]
+
+
 def test_a_file_that_is_gone_has_no_loops():
     assert loops_around([Place("/nowhere/train.py", 3)]) == ()

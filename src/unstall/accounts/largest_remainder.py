@@ -22,6 +22,5 @@ def divide(total: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     short = total - int(parts.sum())
     order = np.argsort(-(exact - parts), kind="stable")
     parts[order[: max(0, short)]] += 1
-    if short < 0:  # float error on totals beyond 2**53 ns (104 days)
-        parts[int(np.argmax(parts))] += short
+    parts[int(np.argmax(parts))] += total - int(parts.sum())  # float error on totals beyond 2**53 ns (104 days)
     return parts

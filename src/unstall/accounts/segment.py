@@ -50,11 +50,23 @@ def segment(run: Run, warmup: int | None = None) -> Segments:
             if r == 0:
                 weight[s] = max(1, int(rank.rows.steps[rows].max()))
     rows0 = run.ranks[0].rows
-    closed = "backward" if rows0 is not None and (rows0.closer == BACKWARD_CLOSES).any() else "optimizer"
+    assert rows0 is not None
+    weight = _whole_steps(rows0, of_rank[0], weight)
+    closers = rows0.closer[rows0.steps > 0]
+    closed = "backward" if closers.size and (closers == BACKWARD_CLOSES).all() else "optimizer"
     mean = (end - start).max(axis=1) / np.maximum(1, weight)
     teaches = tuple(_teaches(rank.rows, of_row) for rank, of_row in zip(run.ranks, of_rank) if rank.rows is not None)
     steps = Steps(start, end, _steady(mean, weight, warmup) & ~profiled, weight, closed)
     return Segments(steps, tuple(of_rank), teaches)
+
+
+def _whole_steps(rows: Rows, of_row: NDArray[np.int32], weight: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return *weight* with rolled-up rows counted in whole steps: where several optimizers step, each closed a row."""
+    single = (of_row >= 0) & (rows.steps == 1)
+    steps = np.unique(of_row[single]).size
+    closings = single.sum() / steps if steps else 1.0
+    rolled = weight > 1
+    return np.where(rolled, np.maximum(1, np.rint(weight / closings)), weight).astype(np.int32)
 
 
 def _teaches(rows: Rows, of_row: NDArray[np.int32]) -> bool:
@@ -74,13 +86,18 @@ def _steps_of(rows: Rows) -> NDArray[np.int32]:
     of_row = np.full(rows.steps.size, OUTSIDE, np.int32)
     if not real.size:
         return of_row
-    closers, counts = np.unique(rows.closer[real], return_counts=True)
+    # Until the first optimizer step of a run that accumulates gradients, the recorder lets backward close rows.
+    # A rolled-up row names only the last of its closers.
+    single = real[rows.steps[real] == 1]
+    by_optimizer = single[rows.closer[single] != BACKWARD_CLOSES]
+    telling = next((chosen for chosen in (by_optimizer, single) if chosen.size), real)
+    closers, counts = np.unique(rows.closer[telling], return_counts=True)
     closing = closers[0]
     if closers.size > 1:
         fit = counts * 50 >= counts.max()
         closing = closers[fit][np.argmin(counts[fit])]
         if counts[fit].min() == counts[fit].max():  # all step alike: the one that came last in the first round closes
-            first_seen = [int(np.argmax(rows.closer[real] == c)) for c in closers[fit]]
+            first_seen = [int(np.argmax(rows.closer[telling] == c)) for c in closers[fit]]
             closing = closers[fit][int(np.argmax(first_seen))]
     step = 0
     pending: list[int] = []
