@@ -1,0 +1,79 @@
+"""Who set the number of intra-op threads, and how to set another: shared by the two causes about it."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from collections.abc import Iterator
+
+from unstall.model.finding import Environment, Finding, Line, Where
+from unstall.model.ledger import Phase
+from unstall.model.remedy import Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
+from unstall.model.run import Run
+from unstall.model.tables import Tables
+
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+IN_TORCH = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVALUATE)
+_SETS = re.compile(r"\bset_num_threads\s*\(")
+_OPERATIONS_A_TENSOR = (
+    10  # kernels a step for each parameter tensor: forward, backward, update; 8 to 14 on an MLP and a ViT
+)
+_LEAST_OPERATIONS = 20
+
+
+def threads_of(run: Run) -> int | None:
+    """Return how many intra-op threads the training uses, or None where it was not observed."""
+    number = run.ranks[0].facts.number("threads.intra")
+    return None if number is None else int(number)
+
+
+def fair_cores(tables: Tables) -> int:
+    """Return the cores that fall to one rank, at least 1."""
+    return max(1, int(tables.cores.usable / max(1, tables.cores.ranks_here)))
+
+
+def who_set(run: Run, tables: Tables) -> Where | None:
+    """Return what set the number of threads: a line, else an environment variable, else None (torch's own choice)."""
+    facts = run.ranks[0].facts
+    site = facts.text("threads.set_by")
+    line = tables.place(site) if site else None
+    if line is not None:
+        return line
+    for variable in VARIABLES:
+        if facts.text(f"threads.{variable}") is not None or run.facts.text(f"env.{variable}") is not None:
+            in_script = None if run.facts.text(f"env.{variable}") is not None else _set_in_script(variable, run, tables)
+            return in_script or Environment(variable)
+    return None
+
+
+def _set_in_script(variable: str, run: Run, tables: Tables) -> Line | None:
+    """Return the line that puts *variable* into ``os.environ``, in the files of the training that were seen."""
+    sites = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
+    seen = [line for site in sites if site and (line := tables.place(site)) is not None]
+    for file in dict.fromkeys(line.file for line in (*seen, *(hot.line for hot in tables.lines))):
+        for number, text in enumerate(linecache.getlines(os.path.join(run.project, file)), 1):
+            if variable in text and "environ" in text and not text.lstrip().startswith("#"):
+                return Line(file, number, "", text.strip())
+    return None
+
+
+def operation_ns(compute_ns: float, run: Run) -> float:
+    """Return about how long a kernel takes: *compute_ns* of a step over the operations that its tensors suggest."""
+    tensors = sum(int(facts.number("tensors") or 0) for facts in run.ranks[0].facts.family("parameters").values())
+    return compute_ns / max(_LEAST_OPERATIONS, _OPERATIONS_A_TENSOR * tensors)
+
+
+def set_threads(cause: str, finding: Finding, threads: int, most: int) -> Iterator[Remedy]:
+    """Yield the remedy that makes the training use *threads* threads, at the place that *finding* blames."""
+    where = finding.where
+    edits: tuple[Edit, ...] = ()
+    why = "sums are taken in another order, so losses differ by rounding"
+    if isinstance(where, Line) and _SETS.search(where.code):
+        edits = (SetKeyword(where.file, where.line, "torch.set_num_threads", "int", threads, 0),)
+    elif isinstance(where, Environment):
+        edits = (SetEnvironment(where.variable, str(threads)),)
+    else:
+        why = f"set it to {threads}, or leave it out: torch then takes one thread a core; {why}"
+    knobs = (Knob("int", threads, 1, most, "powers"),) if edits else ()
+    yield Remedy(f"{cause}#threads", f"{threads} intra-op thread(s)", Safety.SAME_MATH, edits, knobs, why)
