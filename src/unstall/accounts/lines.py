@@ -59,7 +59,8 @@ def hot_lines(
     for (phase, _, _), heap in heaps.items():
         if not heap.place.file:
             continue
-        in_phase = rows & (ledger.phase == phase)
+        # a sample tells what the thread does where it has a CPU: time without one is on no line
+        in_phase = rows & (ledger.phase == phase) & (ledger.activity != Activity.STARVED)
         share = heap.weight / max(1.0, total[phase])
         spent = int(ledger.ns[in_phase].sum() * share)
         error = int(ledger.ns[in_phase].sum() * np.sqrt(max(share * (1 - share), 0.0) / max(1, _count(heaps, phase))))

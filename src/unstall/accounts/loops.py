@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,26 +15,27 @@ from unstall.model.tables import Loop
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TURNS = re.compile(r"(^|_)(step|backward)$")
 
 
 def loops_around(chain: Iterable[Place], project: str = "") -> tuple[Loop, ...]:
     """Return the loops around each place of *chain*, outermost first; each within the function that the place is in."""
     found: list[Loop] = []
     for file, line in dict.fromkeys((place.file, place.line) for place in chain):
-        around = [Loop(shown(file, project), first, last) for first, last in _of_line(file, line, _changed(file))]
+        around = [Loop(shown(file, project), *loop) for loop in _of_line(file, line, _changed(file))]
         found += [loop for loop in around if loop not in found]  # recursion walks the same loop again
     return tuple(found)
 
 
-def _of_line(file: str, line: int, changed: int) -> list[tuple[int, int]]:
-    """Return (first line, last line) of the loops around a line within its function, outermost first.
+def _of_line(file: str, line: int, changed: int) -> list[tuple[int, int, bool]]:
+    """Return (first line, last line, turns) of the loops around a line within its function, outermost first.
 
     The head of a statement belongs to the loops around it; a comprehension may stand on one line with its head.
     """
     function = _function_of(file, changed, line)
     return [
-        (first, last)
-        for first, last, statement in _of_file(file, changed)
+        (first, last, turns)
+        for first, last, turns, statement in _of_file(file, changed)
         if first + (statement and first != last) <= line <= last and function <= first
     ]
 
@@ -54,16 +56,24 @@ def _tree(file: str, changed: int) -> ast.Module | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _of_file(file: str, changed: int) -> tuple[tuple[int, int, bool], ...]:
-    """Return (first line, last line, is a statement) of every loop of a file, outer ones first."""
+def _of_file(file: str, changed: int) -> tuple[tuple[int, int, bool, bool], ...]:
+    """Return (first line, last line, turns, is a statement) of every loop of a file, outer ones first."""
     tree = _tree(file, changed)
-    found: list[tuple[int, int, bool]] = []
+    found: list[tuple[int, int, bool, bool]] = []
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            found.append((node.lineno, node.end_lineno or node.lineno, True))
+            found.append((node.lineno, node.end_lineno or node.lineno, _turns(node), True))
         elif isinstance(node, _COMPREHENSIONS):
-            found += [(node.lineno, node.end_lineno or node.lineno, False)] * len(node.generators)
+            found += [(node.lineno, node.end_lineno or node.lineno, _turns(node), False)] * len(node.generators)
     return tuple(sorted(found, key=lambda loop: (loop[0], -loop[1])))
+
+
+def _turns(loop: ast.AST) -> bool:
+    return any(
+        _TURNS.search(getattr(node.func, "attr", getattr(node.func, "id", "")))
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Call)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
