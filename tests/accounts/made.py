@@ -12,7 +12,7 @@ from unstall.model.wire import ACTIVITIES, ENDS_OUTSIDE, PHASES, Activity, Phase
 
 MS = 1_000_000
 Cells = Mapping[tuple[Phase, Activity], int]
-F, B, O, N, D, E, C, U = (
+F, B, OPT, N, D, E, C, U = (
     (phase, Activity.UNKNOWN)
     for phase in (
         Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.BETWEEN, Phase.FETCH, Phase.EVALUATE, Phase.CHECKPOINT, Phase.STARTUP,
@@ -100,7 +100,9 @@ def sampled(
     return Samples(at, weight, number, stacks, hz, held, hz, active, hz)
 
 
-def gauges(at_ns: Sequence[int], cpu_ns: Sequence[int], queued_ns: Sequence[int], team_queued_ns: Sequence[int] = ()) -> Gauges:
+def gauges(
+    at_ns: Sequence[int], cpu_ns: Sequence[int], queued_ns: Sequence[int], team_queued_ns: Sequence[int] = ()
+) -> Gauges:
     """Return readings of a process that has one thread of note."""
     at, cpu, queued = (np.array(column, np.int64) for column in (at_ns, cpu_ns, queued_ns))
     team = np.array(team_queued_ns, np.int64) if len(team_queued_ns) else np.zeros_like(at)

@@ -33,7 +33,9 @@ def test_each_part_is_within_one_of_its_exact_share(total: int, shares: list[int
 def test_a_larger_weight_gets_no_smaller_part(total: int, shares: np.ndarray) -> None:
     parts = divide(total, shares)
     order = np.argsort(shares, kind="stable")
-    assert (np.diff(parts[order]) >= -1).all()  # of two weights that float rounding makes equal, the first gets the odd one
+    assert (
+        np.diff(parts[order]) >= -1
+    ).all()  # of two weights that float rounding makes equal, the first gets the odd one
 
 
 def test_a_part_without_weight_gets_nothing() -> None:

@@ -23,7 +23,11 @@ START = 1_000
 PHASE_KINDS = sorted(set(PHASE_OF) - {Kind.BETWEEN, Kind.STARTUP})
 ACTIVITY_KINDS = sorted(set(ACTIVITY_OF) - {Kind.LOAD, Kind.WAIT_DATA})
 moves = st.tuples(st.sampled_from([*PHASE_KINDS, *ACTIVITY_KINDS, "pop", "pop", "step"]), st.integers(1, 10_000))
-streams = st.tuples(st.lists(moves, max_size=8), st.lists(st.lists(moves, max_size=14), min_size=1, max_size=5), st.lists(moves, max_size=8))
+streams = st.tuples(
+    st.lists(moves, max_size=8),
+    st.lists(st.lists(moves, max_size=14), min_size=1, max_size=5),
+    st.lists(moves, max_size=8),
+)
 
 
 class Recorded:
@@ -114,7 +118,9 @@ def events(spans: list[tuple[int, int, Kind]]) -> Events:
 
 
 def one_rank(recorded: Recorded, listed: Events, table: Rows | None) -> Run:
-    return Run((Rank(0, 1, START, recorded.now, START, recorded.now, listed, table),), Facts(), Coverage(frozenset(Sensor)))
+    return Run(
+        (Rank(0, 1, START, recorded.now, START, recorded.now, listed, table),), Facts(), Coverage(frozenset(Sensor))
+    )
 
 
 def entries(ledger: Ledger) -> Counter[tuple[int, int, int]]:
@@ -158,9 +164,13 @@ def test_cutting_a_span_in_two_changes_nothing(stream: tuple[list, list[list], l
     run = record(stream)[1]
     spans = [
         (int(start), int(end), Kind(int(kind)))
-        for start, end, kind in zip(run.ranks[0].events.start_ns, run.ranks[0].events.end_ns, run.ranks[0].events.kind, strict=True)
+        for start, end, kind in zip(
+            run.ranks[0].events.start_ns, run.ranks[0].events.end_ns, run.ranks[0].events.kind, strict=True
+        )
     ]
-    leaves = [s for s in spans if s[2] != Kind.STEP and not any(s[0] <= o[0] and o[1] <= s[1] for o in spans if o is not s)]
+    leaves = [
+        s for s in spans if s[2] != Kind.STEP and not any(s[0] <= o[0] and o[1] <= s[1] for o in spans if o is not s)
+    ]
     if leaves:
         start, end, kind = data.draw(st.sampled_from(leaves))
         at = data.draw(st.integers(start, end))

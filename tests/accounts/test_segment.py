@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from made import MS, B, D, E, F, N, O, U, outside, rank, row, rows, run
+from made import MS, OPT, B, D, E, F, N, U, outside, rank, row, rows, run
 
 from unstall.accounts.segment import segment
 from unstall.model.wire import BACKWARD_CLOSES, PROFILED
 
-STEP = {F: 3 * MS, B: 4 * MS, O: 1 * MS}
+STEP = {F: 3 * MS, B: 4 * MS, OPT: 1 * MS}
 START, END = outside({U: 50 * MS}), outside({N: 2 * MS})
 
 
@@ -43,7 +43,7 @@ def test_the_optimizer_that_steps_least_often_closes_the_step() -> None:
 
 
 def test_an_optimizer_that_stepped_once_in_a_hundred_closes_nothing() -> None:
-    usual, guest = row(STEP, 0), row({O: MS}, 1)
+    usual, guest = row(STEP, 0), row({OPT: MS}, 1)
     found = steps_of(START, *[usual] * 60, guest, *[usual] * 60, END)
     assert max(found) == 119  # the guest's row belongs to the step after it
 
@@ -51,7 +51,7 @@ def test_an_optimizer_that_stepped_once_in_a_hundred_closes_nothing() -> None:
 def test_backward_passes_before_the_first_optimizer_step_close_no_step() -> None:
     # eight micro-batches a step: until the optimizer is seen, the recorder closes rows by the fourth backward on
     early = [row({F: MS, B: MS}, BACKWARD_CLOSES)] * 5
-    found = segment(run(rank(rows([START, *early, row({F: MS, O: MS}), *[row(STEP)] * 20, END]))))
+    found = segment(run(rank(rows([START, *early, row({F: MS, OPT: MS}), *[row(STEP)] * 20, END]))))
     assert found.steps.count == 21
     assert found.step_of_row[0].tolist() == [-1, *[0] * 6, *range(1, 21), -1]
     assert found.steps.closed_by == "optimizer"
@@ -133,8 +133,13 @@ def test_a_run_without_steps_has_none() -> None:
     assert found.steps.count == 0 and found.step_of_row[0].tolist() == [-1, -1]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 10**9)), min_size=1, max_size=40), st.none() | st.integers(0, 9))
-def test_steps_are_disjoint_and_in_order_whatever_closes_them(closed: list[tuple[int, int]], warmup: int | None) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 10**9)), min_size=1, max_size=40),
+    st.none() | st.integers(0, 9),
+)
+def test_steps_are_disjoint_and_in_order_whatever_closes_them(
+    closed: list[tuple[int, int]], warmup: int | None
+) -> None:
     table = rows([START, *(row({D: ns}, closer) for closer, ns in closed), END])
     found = segment(run(rank(table)), warmup)
     of_row = found.step_of_row[0]

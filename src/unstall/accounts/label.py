@@ -88,7 +88,7 @@ def label(rank: Rank, teaches: bool = False) -> Labelled | None:
     at = samples.at_ns + offset
     where = np.clip(np.searchsorted(begins, at, side="right") - 1, 0, max(0, begins.size - 1))
     where = _silent_neighbour(where, at, known, begins, ends, phases)
-    where = _usual_neighbour(where, at, known, rank.rows, samples)
+    where = _usual_neighbour(where, at, known, rows, samples)
     phase = phases[where] if begins.size else np.full(at.size, Phase.BETWEEN, np.uint8)
     covered = (at < ends[where]) & (at >= begins[where]) if begins.size else np.zeros(at.size, np.bool_)
     # an evaluation has fetches and forwards of its own, and so may a start-up
