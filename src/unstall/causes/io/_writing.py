@@ -112,10 +112,10 @@ class Source:
         """
         loop = max((n for n, place in enumerate(chain) if self._is_training(place)), default=-1)
         for n in range(max(0, loop), len(chain)):
-            if self._statement_writes(chain[n]):
-                return chain[n]
             if n > max(0, loop) and self._only_writes(chain[n]):
                 return chain[n - 1]
+            if self._statement_writes(chain[n]):
+                return chain[n]
         return None
 
     def _is_training(self, place: Line) -> bool:
