@@ -1,14 +1,17 @@
 """Allot the ledger's time to the findings that want it: one pure function.
 
-Causes do not see each other. Where two stand on the same time the heavier one (`finding.Weight`) gets it first, then the
-one that asks for more. A line's time is part of its entry's: allotting one leaves less of both.
+Causes do not see each other. Where two stand on the same time the heavier one (`finding.Weight`) gets it first, then a
+fault before what is no fault, then the one that asks for more. A line's time is part of its entry's: allotting one
+leaves less of both. The time of the steady steps and the time outside them are two pools; what comes now and then
+(PERIODIC) draws on both, in proportion to what is left.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from unstall.model.finding import Finding, Line, Machine, Scope
 from unstall.model.ledger import Activity, Phase
@@ -18,48 +21,123 @@ LEAST_SHARE = 0.02  # a finding whose allotted time falls below is dropped into 
 Entry = tuple[Phase, Activity]
 
 
-def explain(found: Sequence[Finding], held: Mapping[Scope, Mapping[Entry, int]], whole_ns: Mapping[Scope, int]) -> tuple[Finding, ...]:
+class _Pool(Enum):
+    STEADY = "in the steady steps"
+    REST = "outside them"
+
+
+_POOLS = {
+    Scope.STEADY: (_Pool.STEADY,),
+    Scope.STARTUP: (_Pool.REST,),
+    Scope.PERIODIC: (_Pool.STEADY, _Pool.REST),
+}
+Cell = tuple[_Pool, Entry]
+OnLine = tuple[_Pool, Entry, str]
+
+
+@dataclass
+class _Taken:
+    """Time taken out of the pools: by one finding, or by all so far."""
+
+    cells: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
+    lines: dict[OnLine, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def ns(self) -> int:
+        return sum(self.cells.values())
+
+    def add(self, other: _Taken) -> None:
+        for cell, ns in other.cells.items():
+            self.cells[cell] += ns
+        for line, ns in other.lines.items():
+            self.lines[line] += ns
+
+
+def explain(
+    found: Sequence[Finding], held: Mapping[Scope, Mapping[Entry, int]], whole_ns: Mapping[Scope, int]
+) -> tuple[Finding, ...]:
     """Return the findings that got time, with *spent_ns* and *share*, in order of blame.
+
+    The result does not depend on the order of *found*. In each pool an entry gives no more than it holds, and a line no
+    more than the largest stake on it.
 
     Args:
         found: what the causes proposed.
-        held: ns that the ledger holds, by scope and entry.
+        held: ns that the ledger holds, by scope and entry: STEADY in the steady steps, STARTUP outside them.
         whole_ns: what a share is a share of, by scope.
     """
-    left: dict[Scope, dict[Entry, int]] = {scope: dict(entries) for scope, entries in held.items()}
-    taken: dict[tuple[Scope, Entry, str], int] = defaultdict(int)
-    got: list[Finding] = []
-    for finding in sorted(found, key=lambda f: (-int(f.weight), -f.claim_ns, f.cause)):
-        scope = finding.scope
-        spent = 0
-        for stake in finding.stakes:
-            entry = (stake.phase, stake.activity)
-            want = stake.ns - (taken[(scope, entry, stake.line)] if stake.line else 0)
-            part = max(0, min(want, left.get(scope, {}).get(entry, 0)))
-            if part:
-                left[scope][entry] -= part
-                spent += part
-                for line in {stake.line, _line(finding)} - {None}:
-                    taken[(scope, entry, str(line))] += part
-        share = spent / max(1, whole_ns[scope])
-        if spent and share >= LEAST_SHARE:
-            got.append(replace(finding, spent_ns=spent, share=share))
-        else:
+    pools = {_Pool.STEADY: held.get(Scope.STEADY, {}), _Pool.REST: held.get(Scope.STARTUP, {})}
+    gone = _Taken()
+    got: list[tuple[Finding, _Taken]] = []
+    for finding in sorted(found, key=_claims_first):
+        taken = _take(finding, pools, gone)
+        share = taken.ns / max(1, whole_ns[finding.scope])
+        if taken.ns and share >= LEAST_SHARE:
+            gone.add(taken)
+            got.append((replace(finding, spent_ns=taken.ns, share=share), taken))
+        elif finding.fault and finding.claim_ns >= LEAST_SHARE * whole_ns[finding.scope]:
             _concede(finding, got)
-    return tuple(sorted(got, key=lambda f: (not f.fault, isinstance(f.where, Machine), -f.share)))
+    return tuple(sorted((finding for finding, _ in got), key=_blamed_first))
 
 
-def _line(finding: Finding) -> str | None:
-    return f"{finding.where.file}:{finding.where.line}" if isinstance(finding.where, Line) else None
+def _claims_first(finding: Finding) -> tuple[object, ...]:
+    return -int(finding.weight), not finding.fault, -finding.claim_ns, *_name(finding)
 
 
-def _concede(loser: Finding, got: list[Finding]) -> None:
-    """Name *loser* among what the winner on the same entries also explains."""
-    wanted = {(stake.phase, stake.activity) for stake in loser.stakes}
-    for n, winner in enumerate(got):
-        if winner.scope == loser.scope and wanted & {(stake.phase, stake.activity) for stake in winner.stakes}:
-            line = _line(loser)
-            note = f"{loser.cause} {line}" if line else loser.cause
-            if note not in winner.also and loser.fault:
-                got[n] = replace(winner, also=(*winner.also, note))
-            return
+def _blamed_first(finding: Finding) -> tuple[object, ...]:
+    return not finding.fault, isinstance(finding.where, Machine), -finding.share, *_name(finding)
+
+
+def _name(finding: Finding) -> tuple[str, ...]:
+    """Return what tells findings apart that ask for the same."""
+    return finding.cause, str(finding.where), finding.title, str(finding.stakes)
+
+
+def _take(finding: Finding, pools: Mapping[_Pool, Mapping[Entry, int]], gone: _Taken) -> _Taken:
+    """Return what the finding's stakes get of what is left."""
+    taken = _Taken()
+    for stake in finding.stakes:
+        entry = (stake.phase, stake.activity)
+        of = _POOLS[finding.scope]
+        left = [pools[pool].get(entry, 0) - gone.cells[pool, entry] - taken.cells[pool, entry] for pool in of]
+        line = stake.line or ""
+        want = stake.ns - (sum(gone.lines[pool, entry, line] for pool in of) if line else 0)
+        part = max(0, min(want, sum(left)))
+        for pool, ns in zip(of, _split(part, left), strict=True):
+            taken.cells[pool, entry] += ns
+            if on := line or _line(finding):  # a stake that names no line is on the finding's
+                taken.lines[pool, entry, on] += ns
+    return taken
+
+
+def _split(ns: int, left: Sequence[int]) -> list[int]:
+    """Return *ns* in proportion to *left*, to the nanosecond; no part above what is left."""
+    whole, parts = sum(left), []
+    for here in left:
+        part = ns * here // whole if whole else 0
+        ns, whole = ns - part, whole - here
+        parts.append(part)
+    return parts
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.where.file}:{finding.where.line}" if isinstance(finding.where, Line) else ""
+
+
+def _concede(loser: Finding, got: list[tuple[Finding, _Taken]]) -> None:
+    """Name *loser* under the finding that took most of the time it stood on."""
+    stood = {(pool, (stake.phase, stake.activity)) for stake in loser.stakes for pool in _POOLS[loser.scope]}
+    lines = {(*cell, stake.line) for stake in loser.stakes for cell in stood if stake.line}
+
+    def lost_to(n: int) -> tuple[int, int, int]:
+        taken = got[n][1]
+        on_line = sum(ns for line, ns in taken.lines.items() if line in lines)
+        return on_line, sum(ns for cell, ns in taken.cells.items() if cell in stood), -n
+
+    winner = max(range(len(got)), key=lost_to, default=None)
+    if winner is None or not lost_to(winner)[1]:
+        return
+    finding, taken = got[winner]
+    note = f"{loser.cause} {_line(loser)}".strip()
+    if note not in finding.also:
+        got[winner] = (replace(finding, also=(*finding.also, note)), taken)
