@@ -80,7 +80,7 @@ def _teaches(rows: Rows, of_row: NDArray[np.int32]) -> bool:
 def _steps_of(rows: Rows) -> NDArray[np.int32]:
     """Return the step of each row: several optimizers a step (a GAN) are merged into one.
 
-    The optimizer that steps least often closes a step, unless it is a mere guest (under one step in fifty).
+    Optimizers that follow one another (two trainings in one script) are not merged.
     """
     real = np.flatnonzero(rows.steps > 0)
     of_row = np.full(rows.steps.size, OUTSIDE, np.int32)
@@ -91,22 +91,43 @@ def _steps_of(rows: Rows) -> NDArray[np.int32]:
     single = real[rows.steps[real] == 1]
     by_optimizer = single[rows.closer[single] != BACKWARD_CLOSES]
     telling = next((chosen for chosen in (by_optimizer, single) if chosen.size), real)
-    closers, counts = np.unique(rows.closer[telling], return_counts=True)
-    closing = closers[0]
-    if closers.size > 1:
-        fit = counts * 50 >= counts.max()
-        closing = closers[fit][np.argmin(counts[fit])]
-        if counts[fit].min() == counts[fit].max():  # all step alike: the one that came last in the first round closes
-            first_seen = [int(np.argmax(rows.closer[telling] == c)) for c in closers[fit]]
-            closing = closers[fit][int(np.argmax(first_seen))]
-    step = 0
+    stretches = _stretches(telling, rows.closer)
+    closing = [_closing(rows.closer[stretch]) for stretch in stretches]
+    begins = [int(stretch[0]) for stretch in stretches]
+    step, at = 0, 0
     pending: list[int] = []
     for row in range(real[0], rows.steps.size):
+        if at + 1 < len(begins) and row == begins[at + 1]:
+            at += 1
         pending.append(row)
-        if rows.steps[row] > 0 and (rows.closer[row] == closing or rows.steps[row] > 1):
+        if rows.steps[row] > 0 and (rows.closer[row] == closing[at] or rows.steps[row] > 1):
             of_row[pending] = step
             step, pending = step + 1, []
     return of_row
+
+
+def _stretches(telling: NDArray[np.intp], closer: NDArray[np.uint16]) -> list[NDArray[np.intp]]:
+    """Return the rows of *telling* in stretches, cut where no optimizer that stepped before steps again."""
+    _, which = np.unique(closer[telling], return_inverse=True)
+    last = np.zeros(which.max() + 1, np.intp)
+    last[which] = np.arange(which.size)  # of equal indices the latest stays
+    until = np.maximum.accumulate(last[which])
+    cuts = np.flatnonzero(until[:-1] == np.arange(which.size - 1)) + 1
+    return np.split(telling, cuts)
+
+
+def _closing(closer: NDArray[np.uint16]) -> int:
+    """Return which optimizer closes the steps of a stretch, given who closed each of its rows.
+
+    It is the one that steps least often, unless it is a mere guest (under one step in fifty).
+    """
+    closers, counts = np.unique(closer, return_counts=True)
+    fit = closers[counts * 50 >= counts.max()]
+    counts = counts[counts * 50 >= counts.max()]
+    if counts.min() < counts.max():
+        return int(fit[np.argmin(counts)])
+    first_seen = [int(np.argmax(closer == c)) for c in fit]  # all step alike: the last in the first round closes
+    return int(fit[int(np.argmax(first_seen))])
 
 
 def _steady(mean_ns: NDArray[np.float64], weight: NDArray[np.int32], warmup: int | None) -> NDArray[np.bool_]:

@@ -71,6 +71,7 @@ class Recorder:
         self.ended = False
         self.trains = False
         self.begun = False
+        self.claimed = False  # a backward pass or an optimizer step has shown which thread trains
         self.loop_steps = (
             0  # steps closed by the optimizer that closes; alike on every rank, unlike `step` after a fork
         )
@@ -156,15 +157,16 @@ class Recorder:
         return threading.get_ident() == self.thread
 
     def adopt(self) -> bool:
-        """Make the calling thread the training thread, where none has trained so far.
+        """Make the calling thread the training thread, where none that is still alive has trained so far.
 
         A forked child becomes a training process of its own here.
         """
         if threading.get_ident() != self.thread:
-            if self.step:
-                self.say("two threads train in one process; only the first one is recorded")
+            if self.claimed and any(thread.ident == self.thread for thread in threading.enumerate()):
+                if self.say("two threads train in one process; only the first one is recorded"):
+                    self.fact({"second_thread": True})
                 return False
-            self.thread = threading.get_ident()
+            self.thread, self._cpu = threading.get_ident(), time.thread_time_ns()
             self.accounting.leave(1)
             self.fact({"thread": threading.get_native_id()})
         if self.role == "forked":
@@ -209,14 +211,16 @@ class Recorder:
             self._span_count += 1
             self._spans.append(wire.SPAN.pack(kind, self.step, start, end, self.text(name), value))
 
-    def say(self, message: str) -> None:
-        """Say *message* on stderr, once."""
-        if message not in self.said:
-            self.said.add(message)
-            try:
-                sys.stderr.write(f"unstall: {message}\n")
-            except Exception:  # the training closed or replaced it
-                pass
+    def say(self, message: str) -> bool:
+        """Say *message* on stderr, once; return whether this was the first time."""
+        if message in self.said:
+            return False
+        self.said.add(message)
+        try:
+            sys.stderr.write(f"unstall: {message}\n")
+        except Exception:  # the training closed or replaced it
+            pass
+        return True
 
     # ------------------------------------------------------------ steps
 

@@ -25,6 +25,7 @@ def install(probe: Probe) -> None:
     def enter() -> int:
         if recorder.role == "forked":
             recorder.adopt()
+        recorder.claimed = True
         recorder.begin_loop()
         return recorder.accounting.enter_phase(Phase.BACKWARD)
 

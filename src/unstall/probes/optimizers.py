@@ -59,6 +59,7 @@ class Optimizers:
         with self.probe.guard():
             if self.recorder.role == "forked":
                 self.recorder.adopt()
+            self.recorder.claimed = True
             self.recorder.begin_loop()
             self.forget_failed(optimizer)
             self.open.append((optimizer, self.recorder.accounting.enter_phase(Phase.OPTIMIZER)))

@@ -28,11 +28,12 @@ class Settings:
         self.probe, self.recorder = probe, probe.recorder
         self.seen: dict[str, object] = {}
         self.anomaly_steps = 0
+        self.anomaly_entered = False  # switched on since the last look, perhaps for a part of the step only
         self.looks = 0
         torch.set_num_threads = self.remembering(torch.set_num_threads, "threads.set_by")
         anomaly = torch.autograd.anomaly_mode
         for kind in (anomaly.detect_anomaly, anomaly.set_detect_anomaly):
-            kind.__init__ = self.remembering(kind.__init__, "anomaly.set_by")
+            kind.__init__ = self.noting(kind.__init__)
         torch.set_default_dtype = self.remembering(torch.set_default_dtype, "precision.default_by")
         torch.nn.Module.double = self.remembering(torch.nn.Module.double, "precision.double_by")
         for name in THREAD_VARIABLES:
@@ -52,6 +53,23 @@ class Settings:
 
         return remembered
 
+    def noting(self, original: Any) -> Any:
+        """Return the ``__init__`` of a class that switches anomaly detection, remembering who switched it on."""
+
+        @functools.wraps(original)
+        def noted(switch: Any, *args: Any, **kwargs: Any) -> Any:
+            if not is_compiling() and self.probe.on:
+                with self.probe.guard():
+                    if kwargs.get("mode", args[0] if args and original is not detects else True):
+                        user, library = call_site(2)
+                        self.anomaly_entered = True
+                        self.tell("anomaly.set_by", user)
+                        self.tell("anomaly.through", library)
+            return original(switch, *args, **kwargs)
+
+        detects = torch.autograd.anomaly_mode.detect_anomaly.__init__
+        return noted
+
     def tell(self, fact: str, value: object) -> None:
         if self.seen.get(fact) != value:
             self.seen[fact] = value
@@ -64,7 +82,8 @@ class Settings:
         self.tell("threads.intra", torch.get_num_threads())
         if self.looks == 1:
             self.tell("threads.inter", torch.get_num_interop_threads())
-        if torch.is_anomaly_enabled():
+        if torch.is_anomaly_enabled() or self.anomaly_entered:
             self.anomaly_steps += 1
+        self.anomaly_entered = False
         self.tell("anomaly.share", round(self.anomaly_steps / self.looks, 2))
         self.tell("anomaly.check_nan", torch.is_anomaly_check_nan_enabled())

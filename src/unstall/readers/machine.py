@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,25 +18,31 @@ class _Process(TypedDict):
     threads: dict[str, list[int]]
 
 
-def read(folder: Path) -> tuple[dict[int, Gauges], dict[str, Fact]]:
+def read(folder: Path, threads: Mapping[int, int]) -> tuple[dict[int, Gauges], dict[str, Fact]]:
     """Return the readings of each process by pid, and facts about the machine over the run.
 
-    A line cut short is left out.
+    A line that is cut short or none of ours is left out.
+
+    Args:
+        threads: native id of the training thread by pid; the main thread's where it is not told.
     """
     lines = []
     path = folder / "machine.jsonl"
-    for text in path.read_text().splitlines() if path.exists() else ():
+    for text in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except ValueError:
             continue
+        if isinstance(line, dict) and isinstance(line.get("processes"), dict) and "at_ns" in line:
+            lines.append(line)
     loads = [line["load1"] for line in lines if line.get("load1") is not None]
     facts: dict[str, Fact] = {"machine.load_first": loads[0], "machine.load_max": max(loads)} if loads else {}
     pids = {int(pid) for line in lines for pid in line.get("processes", {})}
-    return {pid: gauges for pid in pids if (gauges := _gauges(pid, lines)) is not None}, facts
+    of_pid = {pid: _gauges(pid, str(threads.get(pid, pid)), lines) for pid in pids}
+    return {pid: gauges for pid, gauges in of_pid.items() if gauges is not None}, facts
 
 
-def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
+def _gauges(pid: int, trains: str, lines: list[dict[str, object]]) -> Gauges | None:
     columns: dict[str, list[int]] = {
         name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")
     }
@@ -52,11 +59,11 @@ def _gauges(pid: int, lines: list[dict[str, object]]) -> Gauges | None:
             now[1] - latest[tid][1]
             for tid, now in threads.items()
             # a thread that hardly ran is no part of the team that the training thread waits for
-            if tid in latest and tid != str(pid) and now[0] - latest[tid][0] > 50_000_000
+            if tid in latest and tid != trains and now[0] - latest[tid][0] > 50_000_000
         ]
         team_rq += max([0, *grown])
         latest = {**latest, **threads}
-        main = latest.get(str(pid), [0, 0])
+        main = latest.get(trains, [0, 0])
         busy = sum(int(other["cpu_ns"]) for other in processes.values())
         columns["at"].append(int(str(line["at_ns"])))
         columns["rss"].append(int(process["rss"]))

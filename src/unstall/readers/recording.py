@@ -90,8 +90,9 @@ def read(folder: Path) -> Run:
     if not trainers:
         raise NothingRecorded(_why_nothing(folder, processes))
     trainers = _one_job(trainers)
-    sampled, workers_sampled = stacks.read(folder)
-    gauges, machine_facts = machine.read(folder)
+    threads = {process.pid: process.thread for process in trainers}
+    sampled, workers_sampled = stacks.read(folder, threads)
+    gauges, machine_facts = machine.read(folder, threads)
     ranks = []
     for process in trainers:
         workers = [

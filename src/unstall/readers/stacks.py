@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,8 +53,12 @@ class Gathered:
         )  # fmt: skip
 
 
-def read(folder: Path) -> tuple[dict[int, Samples], dict[int, Samples]]:
-    """Return the samples of training threads and of data workers, each by pid. Unreadable windows are left out."""
+def read(folder: Path, threads: Mapping[int, int]) -> tuple[dict[int, Samples], dict[int, Samples]]:
+    """Return the samples of training threads and of data workers, each by pid. Unreadable windows are left out.
+
+    Args:
+        threads: native id of the training thread by pid, where it was not yet known when sampling began.
+    """
     trainers: dict[int, Gathered] = {}
     workers: dict[int, Gathered] = {}
     for sidecar in sorted(folder.glob("stacks-*-*.json")):
@@ -64,6 +68,7 @@ def read(folder: Path) -> tuple[dict[int, Samples], dict[int, Samples]]:
             about = json.loads(sidecar.read_text())
             stem = str(sidecar)[: -len(".json")]
             into = workers if about.get("role") == "worker" else trainers
+            about["thread"] = threads.get(int(about["pid"]), about["thread"])
             _window(into.setdefault(int(about["pid"]), Gathered()), about, Path(stem + ".all.json"), stem)
         except (OSError, ValueError, KeyError):  # a window cut short by a kill holds nothing that can be read
             continue

@@ -57,6 +57,11 @@ class Process:
         return int(str(self.hello["pid"]))
 
     @property
+    def thread(self) -> int:
+        """The native id of the training thread."""
+        return int(str(self.facts.get("thread") or self.hello["thread"]))
+
+    @property
     def steps(self) -> int:
         return int(self.rows.steps.sum()) if self.rows is not None else 0
 
