@@ -32,8 +32,8 @@ class Settings:
         self.looks = 0
         torch.set_num_threads = self.remembering(torch.set_num_threads, "threads.set_by")
         anomaly = torch.autograd.anomaly_mode
-        for kind in (anomaly.detect_anomaly, anomaly.set_detect_anomaly):
-            kind.__init__ = self.noting(kind.__init__)
+        for kind, mode_at in ((anomaly.detect_anomaly, None), (anomaly.set_detect_anomaly, 0)):
+            kind.__init__ = self.noting(kind.__init__, mode_at)
         torch.set_default_dtype = self.remembering(torch.set_default_dtype, "precision.default_by")
         torch.nn.Module.double = self.remembering(torch.nn.Module.double, "precision.double_by")
         for name in THREAD_VARIABLES:
@@ -53,21 +53,23 @@ class Settings:
 
         return remembered
 
-    def noting(self, original: Any) -> Any:
-        """Return the ``__init__`` of a class that switches anomaly detection, remembering who switched it on."""
+    def noting(self, original: Any, mode_at: int | None) -> Any:
+        """Return the ``__init__`` of a switch of anomaly detection, remembering who switches it on.
+
+        *mode_at* is the position of its mode, None where it is always on.
+        """
 
         @functools.wraps(original)
         def noted(switch: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling() and self.probe.on:
                 with self.probe.guard():
-                    if kwargs.get("mode", args[0] if args and original is not detects else True):
+                    if mode_at is None or kwargs.get("mode", args[mode_at] if len(args) > mode_at else True):
                         user, library = call_site(2)
                         self.anomaly_entered = True
                         self.tell("anomaly.set_by", user)
                         self.tell("anomaly.through", library)
             return original(switch, *args, **kwargs)
 
-        detects = torch.autograd.anomaly_mode.detect_anomaly.__init__
         return noted
 
     def tell(self, fact: str, value: object) -> None:

@@ -174,7 +174,7 @@ print(round(loss.item(), 4), len(seen))
         where = Line(line.file, line.line, line.function, line.code, called or line.framework, line.key)
         return Finding(
             self.id,
-            f"The loop calls gc.collect() {count / steps:.2g} times a step, and it takes {spent / count / 1e6:.3g} ms each time.",
+            f"The loop calls gc.collect() {count / steps:.2g} times a step, each time for {spent / count / 1e6:.3g} ms.",
             where, Scope.STEADY, _stakes(groups[0].phase, spent, ledger, tables), Weight.TIMED, Basis.MEASURED,
             _evidence(count, spent), Saving(int(0.85 * spent / steps), int(spent / steps)),
         )  # fmt: skip
@@ -206,9 +206,10 @@ print(round(loss.item(), 4), len(seen))
         asked = any(group.explicit and _same(group.line, line) for group in tables.collections)
         if not asked:
             yield Remedy(
-                f"{self.id}#freeze", "freeze what is alive before the loop, and make fewer objects in it", Safety.SAME_BITS,
-                why="Call gc.collect(); gc.freeze() after the data and the model are made: what is alive then is never visited "
-                "again. Where the loop itself makes the objects, keep arrays instead of many small objects, or raise "
+                f"{self.id}#freeze", "freeze what is alive before the loop, and make fewer objects in it",
+                Safety.SAME_BITS,
+                why="Call gc.collect(); gc.freeze() after the data and the model are made: what is alive then is never "
+                "visited again. Where the loop itself makes the objects, keep arrays instead of many small objects, or raise "
                 "gc.set_threshold.",
             )  # fmt: skip
             return
@@ -216,7 +217,7 @@ print(round(loss.item(), 4), len(seen))
             yield Remedy(
                 f"{self.id}#remove", "remove gc.collect() from the loop", Safety.SAME_BITS,
                 (RemoveCall(line.file, line.line, "gc.collect"),),
-                why="what no cycle holds is freed without it; cycles wait for the next collection, which comes by itself",
+                why="what no cycle holds is freed without it; cycles wait for the collector itself",
             )  # fmt: skip
             return
         yield Remedy(

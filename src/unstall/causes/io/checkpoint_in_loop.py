@@ -222,8 +222,8 @@ print(round(loss.item(), 4))
         )  # fmt: skip
         yield Remedy(
             f"{self.id}#asynchronously", "save beside the training", Safety.SAME_BITS,
-            why="Where every state must be kept: torch.distributed.checkpoint.async_save copies the state and writes it "
-            "from a thread of its own; only the copy stops the training.",
+            why="Where every state must be kept: torch.distributed.checkpoint.async_save copies the state and writes "
+            "it from a thread of its own; only the copy stops the training.",
         )  # fmt: skip
 
 
