@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unstall.accounts import holdings, summary
@@ -20,7 +21,7 @@ from unstall.launch import recording as recordings
 from unstall.launch import supervise
 from unstall.launch.machine import machine_facts
 from unstall.launch.redaction import redacted
-from unstall.model.errors import NothingRecorded, UnstallError
+from unstall.model.errors import UnstallError
 from unstall.model.finding import Abstained, Candidate, Finding
 from unstall.model.ledger import Activity, Ledger
 from unstall.model.remedy import Remedy
@@ -62,23 +63,27 @@ def run(argv: list[str], options: RunOptions) -> Report:
         folder,
         {"steps": options.steps, "warmup": options.warmup, "seconds": options.seconds, "step_limit": _limit(options)},
     )
-    recordings.update(
-        folder,
-        {
-            "command": list(redacted(argv)),
-            "cwd": os.getcwd(),
-            "facts": dict(machine_facts(os.environ)),
-            "warmup": options.warmup,
-        },
-    )
+    about: dict[str, object] = {"command": list(redacted(argv)), "cwd": os.getcwd(), "warmup": options.warmup}
+    try:
+        recordings.update(folder, {**about, "facts": dict(machine_facts(os.environ))})
+    except OSError as error:
+        raise UnstallError(f"{folder} cannot be recorded to: {error.strerror}.\nPass another folder with --out.") from None
     tell = options.status
     status = None if tell is None else lambda seconds, seen: tell(f"recording, {seconds:.0f} s")
-    ended = supervise.launch(command.argv, os.environ, folder, status=status)
+    launched = supervise.launch(command.argv, os.environ, folder, status=status)
     try:
-        return diagnose(folder, options.job)
-    except NothingRecorded as error:
-        why = commands.why_silent(command.argv) if not ended.seen else None
-        return _empty(folder, why or str(error), options.job)
+        found = diagnose(folder, options.job)
+    except UnstallError as error:
+        why = commands.why_silent(command.argv) if not launched.seen else None
+        return _empty(folder, why or str(error), options.job, argv, launched)
+    except Exception as error:  # a fault of ours must not cost the training's exit code
+        traceback.print_exc()
+        why = (
+            f"the report could not be made: {type(error).__name__}: {error}.\n"
+            f"This is a fault of unstall; the training was not touched by it. Please report it with {folder}."
+        )
+        return _empty(folder, why, options.job, argv, launched)
+    return found if found.stopped_by_us else replace(found, exit_code=launched.exit_code)
 
 
 DEFAULT_WARMUP = 10  # steps that `--steps N` lets pass first; all ranks count alike, so all stop at the same step
@@ -190,9 +195,15 @@ def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...
             f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read"
         )
     if recorded.facts.flag("ended") is False:
+        cut_off = recorded.facts.known.get("cut_off_ranks")
+        several = len(recorded.ranks) > 1 and isinstance(cut_off, list)
+        who = f"rank {', '.join(map(str, cut_off))}" if several and isinstance(cut_off, list) else "the training"
         said.append(
-            "the training ended without saying so (os._exit, a kill); up to 50 ms and its last step are not in the account"
+            f"{who} ended without saying so (os._exit, a kill, a full disk); "
+            "up to 50 ms and its last step are not in the account"
         )
+    if recorded.facts.flag("second_thread"):
+        said.append("two threads trained in one process; the account is of the first one")
     if recorded.missing_ranks:
         said.append(
             f"ranks {', '.join(map(str, recorded.missing_ranks))} left no recording; the account is of the others"
@@ -206,13 +217,12 @@ def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...
     return tuple(said)
 
 
-def _empty(folder: Path, why: str, job: Job) -> Report:
-    """Return the report of a command in which nothing trained: its wall time, and why there is no more."""
-    ended = reader.read_ended(folder)
-    wall = ended.reap_ns - ended.spawn_ns
+def _empty(folder: Path, why: str, job: Job, argv: list[str], launched: supervise.Ended) -> Report:
+    """Return the report of a command of which there is no account: its wall time, and why there is no more."""
+    wall = launched.reap_ns - launched.spawn_ns
     return Report(
-        ended.command, ended.exit_code, False, "", wall, (wall,), 0, 0, 0, None, (), (), why, 1.0, wall, 0.0, "nothing was recorded",
-        (), (), (), (), (why,), (), (), {}, Facts(dict(ended.facts)), job, None, None, str(folder),
+        redacted(argv), launched.exit_code, False, "", wall, (wall,), 0, 0, 0, None, (), (), "No step was found.", 1.0, wall, 0.0,
+        "nothing was recorded", (), (), (), (), (why,), (), (), {}, Facts(dict(machine_facts(os.environ))), job, None, None, str(folder),
     )  # fmt: skip
 
 

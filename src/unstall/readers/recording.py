@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,17 +60,35 @@ def read_ended(folder: Path) -> Ended:
     """
     try:
         about = json.loads((folder / "recording.json").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        what = (
+            "it is a file" if folder.is_file() else "it has no recording.json" if folder.exists() else "there is none"
+        )
         raise NotARecording(
-            f"{folder} is not a recording: it has no recording.json.\nGive the folder that `unstall run` named at its end."
+            f"{folder} is not a recording: {what}.\nGive the folder that `unstall run` named at its end."
         ) from None
     except (ValueError, OSError) as error:
-        raise NotARecording(f"{folder / 'recording.json'} cannot be read: {error}.") from None
-    if about.get("format") != wire.FORMAT:
+        raise NotARecording(f"{folder / 'recording.json'} cannot be read: {error}.\nRecord again.") from None
+    made_in = about.get("format") if isinstance(about, dict) else None
+    if not isinstance(made_in, int):
         raise NotARecording(
-            f"{folder}: recorded in format {about.get('format')}, this version reads format {wire.FORMAT}.\n"
-            "Read it with the version of unstall that recorded it."
+            f"{folder / 'recording.json'} was not written by unstall: it names no format.\n"
+            "Give the folder that `unstall run` named at its end."
         )
+    if made_in != wire.FORMAT:
+        raise NotARecording(
+            f"{folder}: recorded in format {made_in}, this version reads format {wire.FORMAT}.\n"
+            "Read it with the version of unstall that recorded it, or a newer one."
+        )
+    try:
+        return _ended(about)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise NotARecording(
+            f"{folder / 'recording.json'} tells of no command that was started.\nRecord again."
+        ) from None
+
+
+def _ended(about: dict[str, Any]) -> Ended:
     return Ended(
         tuple(about.get("command", ())), about.get("cwd", ""), int(about.get("pid") or 0), int(about["spawn_ns"]),
         int(about.get("reap_ns") or about["spawn_ns"]), int(about.get("exit_code") or 0),
@@ -95,9 +114,7 @@ def read(folder: Path) -> Run:
     gauges, machine_facts = machine.read(folder, threads)
     ranks = []
     for process in trainers:
-        workers = [
-            p for p in processes if p.hello.get("role") == "worker" and p.hello.get("ppid") == process.hello["pid"]
-        ]
+        workers = _workers_of(process, processes)
         rank = _rank(process, workers, ended, folder)
         ranks.append(
             replace(
@@ -121,6 +138,8 @@ def read(folder: Path) -> Run:
     facts["stopped"] = next((p.stopped for p in trainers if p.stopped), "")
     facts["cut"] = [p.path.name for p in trainers if p.cut]
     facts["ended"] = all(p.ended_ns is not None for p in trainers)
+    facts["cut_off_ranks"] = [*sorted(_rank_of(p) for p in trainers if p.ended_ns is None)]
+    facts["second_thread"] = any(bool(p.facts.get("second_thread")) for p in trainers)
     return Run(tuple(ranks), Facts(facts), _coverage(ranks, trainers, ended), missing, ended.cwd)
 
 
@@ -129,12 +148,23 @@ def _one_job(trainers: list[Process]) -> list[Process]:
     grouped = [p for p in trainers if int(str(p.facts.get("world_size") or p.hello.get("world_size") or 1)) > 1]
     if grouped:
         by_rank: dict[int, Process] = {}
-        for (
-            process
-        ) in grouped:  # a later group of the same command (a script that trains twice) does not mix with the first
+        # A later group of the same command (a script that trains twice) does not mix with the first.
+        for process in grouped:
             by_rank.setdefault(_rank_of(process), process)
         return list(by_rank.values())
     return [max(trainers, key=lambda p: p.rows.spent_NPA.sum() if p.rows is not None else 0)]
+
+
+def _workers_of(process: Process, processes: list[Process]) -> list[Process]:
+    """Return its data workers: its children, and those that it named (a fork server starts them for it)."""
+    named = {
+        int(str(pid))
+        for name, pids in process.facts.items()
+        if name.startswith("workers_of:") and isinstance(pids, list)
+        for pid in pids[1:]
+    }
+    workers = [p for p in processes if p.hello.get("role") == "worker"]
+    return [p for p in workers if p.hello.get("ppid") == process.pid or p.pid in named]
 
 
 def _rank_of(process: Process) -> int:

@@ -73,9 +73,12 @@ def read(path: Path) -> Process:
         NotARecording: When it is no .wire file, or of a newer format. The message names the file and the offset.
     """
     data = path.read_bytes()
-    if not data.startswith(wire.MAGIC):
-        raise NotARecording(_why_foreign(path, data))
     process, frames = Process(path), _Frames()
+    if not data.startswith(wire.MAGIC):
+        if wire.MAGIC.startswith(data):  # the process was killed, or the disk was full, before it wrote more
+            process.cut = True
+            return process
+        raise NotARecording(_why_foreign(path, data))
     at = len(wire.MAGIC)
     while at + wire.HEAD.size <= len(data):
         kind, length = wire.HEAD.unpack_from(data, at)
@@ -85,15 +88,22 @@ def read(path: Path) -> Process:
             break
         try:
             frames.take(process, kind, data[at : at + length])
-        except (ValueError, KeyError, struct.error) as error:
-            raise NotARecording(
-                f"{path}: the frame at byte {at} cannot be read ({error}).\n"
-                "The file was written by another program or is damaged.\nRecord again."
-            ) from None
+        except _UNREADABLE as error:
+            raise _damaged(path, f"the frame at byte {at} cannot be read ({error})") from None
         at += length
     process.cut = process.cut or at != len(data)
-    frames.finish(process)
+    try:
+        frames.finish(process)
+    except _UNREADABLE as error:
+        raise _damaged(path, f"its frames contradict one another ({error})") from None
     return process
+
+
+_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct.error)
+
+
+def _damaged(path: Path, why: str) -> NotARecording:
+    return NotARecording(f"{path}: {why}.\nThe file is damaged, or another program wrote to it.\nRecord again.")
 
 
 def _why_foreign(path: Path, data: bytes) -> str:
@@ -110,6 +120,7 @@ class _Frames:
     """Frames of one file, gathered until they can be made columns."""
 
     def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
         self.rows: list[tuple[int, ...]] = []
         self.cells: list[bytes] = []
         self.marks: list[bytes] = []
@@ -125,9 +136,12 @@ class _Frames:
         elif kind in self.parts:
             self.parts[kind].append(payload)
         elif kind == Frame.TEXT:
-            process.texts.append(payload[4:].decode("utf-8", "replace"))
+            # By number: one that is written during another (by a second thread, in a collection) stands before it.
+            self.texts[int.from_bytes(payload[:4], "little")] = payload[4:].decode("utf-8", "replace").replace("\0", "")
         elif kind == Frame.HELLO:
-            process.hello = json.loads(payload)
+            process.hello = dict(json.loads(payload))
+            for name in ("pid", "thread", "origin_ns"):
+                int(process.hello[name])  # type: ignore[arg-type]
         elif kind == Frame.FACTS:
             process.facts.update(json.loads(payload))
         elif kind == Frame.TROUBLE:
@@ -146,6 +160,10 @@ class _Frames:
         ):
             joined = b"".join(self.parts[kind])
             setattr(process, name, np.frombuffer(joined[: len(joined) // dtype.itemsize * dtype.itemsize], dtype))
+        process.texts = [self.texts[n] for n in range(len(self.texts))]
+        for cited in (process.spans["name"], process.stacks["stack"]):
+            if cited.size and int(cited.max()) >= len(process.texts):
+                raise ValueError(f"text {cited.max()} is cited, and there are {len(process.texts)}")
         if self.rows:
             process.rows = self._rows()
 
