@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import compress
 
 from unstall.model.wire import ACTIVITIES, PHASES, Activity, Phase
 
@@ -111,4 +112,4 @@ class Accounting:
         self.last = now
         self.spent = fresh
         marks, self.marks = self.marks, [(self.stack[-1] // ACTIVITIES, now)]
-        return now, [(number, ns) for number, ns in enumerate(spent) if ns], marks
+        return now, list(compress(enumerate(spent), spent)), marks

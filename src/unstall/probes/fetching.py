@@ -113,8 +113,11 @@ class Fetching:
             max(0, wall - self.collate_ns), self.collate_ns, self.pickled_ns, size_of(batch), samples, flags,
         )  # fmt: skip
         self.pickled_ns = 0
+        if self.worker == MAIN_PROCESS:  # it closes rows, and they take the record along
+            self.recorder.write_later(Frame.FETCHES, record)
+            return
         self.recorder.write(Frame.FETCHES, record)
-        if self.count <= SEVERAL and self.worker != MAIN_PROCESS:
+        if self.count <= SEVERAL:
             self.tell_threads()
 
     def find_out_who_we_are(self) -> None:
