@@ -29,7 +29,9 @@ def loaders(rank: Rank, steps: Steps, ledger: Ledger, project: str) -> tuple[Loa
     """
     seen = _Spans(rank, steps, ledger)
     uses = [_use(number, facts, seen, project) for number, facts in rank.facts.family("loader").items()]
-    uses += [_producer(name, seen, project) for name in seen.by_name if not name.startswith("loader:") and Place.parse(name)]
+    uses += [
+        _producer(name, seen, project) for name in seen.by_name if not name.startswith("loader:") and Place.parse(name)
+    ]
     return tuple(sorted(uses, key=lambda use: (not use.trains, -use.wait_ns)))
 
 
@@ -53,7 +55,11 @@ class _Spans:
         self.training |= {name for name in self.by_name if not name.startswith("loader:")}
         fetch_ns = ledger.total_ns(steps=steady, rank=0, phase=Phase.FETCH)
         about = sum(self.lengths(self.steady_of(Kind.ITER, Kind.STOP)))
-        listed = sum(sum(self.lengths(rows)) - self.stopped_within(rows) for name, rows in self.by_name.items() if name in self.training)
+        listed = sum(
+            sum(self.lengths(rows)) - self.stopped_within(rows)
+            for name, rows in self.by_name.items()
+            if name in self.training
+        )
         self.scale = max(0, fetch_ns - about) / listed if listed > 0 else 0.0
 
     def steady_of(self, *kinds: Kind) -> list[int]:
@@ -83,9 +89,15 @@ def _producer(name: str, seen: _Spans, project: str) -> LoaderUse:
     place, rows = Place.parse(name), seen.by_name[name]
     assert place is not None
     return LoaderUse(
-        -1, line_at(place, project), place.function, True, len(rows), len(rows) / max(1, seen.steps.steady_count),
-        seen.wait_ns(rows), batch_wall_ns=int(np.median(seen.lengths(rows))),
-    )  # fmt: skip
+        -1,
+        line_at(place, project),
+        place.function,
+        True,
+        len(rows),
+        len(rows) / max(1, seen.steps.steady_count),
+        seen.wait_ns(rows),
+        batch_wall_ns=int(np.median(seen.lengths(rows))),
+    )
 
 
 def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
@@ -95,17 +107,36 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
     iterators = _iterators(number, seen)
     cost = _cost(number, workers or 0, rank.fetches)
     return LoaderUse(
-        number, _site(facts, project), "DataLoader", name in seen.training, len(rows),
-        len(rows) / max(1, seen.steps.steady_count), seen.wait_ns(rows) if name in seen.training else 0,
-        workers=workers, batch_size=_whole(facts.number("batch_size")), prefetch=_whole(facts.number("prefetch_factor")),
-        persistent=facts.flag("persistent_workers"), context=facts.text("context"), iterators=len(iterators.made),
-        iterator_ns=iterators.made, first_batch_ns=iterators.first, stop_ns=iterators.stop,
-        restarts=iterators.steady, making_ns=iterators.making, first_ns=iterators.waiting, stopping_ns=iterators.stopping,
-        worker_threads=_whole(rank.facts.number("worker.threads")), threads_set_at=_line(rank.facts.text("worker.threads_set_at"), project),
-        dataset=facts.text("dataset") or "", dataset_at=_line(facts.text("dataset_at"), project), length=_whole(facts.number("length")),
-        collate=facts.text("collate") or "", made=_whole(rank.facts.number(f"made:{number}")) or 1,
-        iterable=facts.flag("iterable") or False, **cost,
-    )  # fmt: skip
+        number,
+        _site(facts, project),
+        "DataLoader",
+        name in seen.training,
+        len(rows),
+        len(rows) / max(1, seen.steps.steady_count),
+        seen.wait_ns(rows) if name in seen.training else 0,
+        workers=workers,
+        batch_size=_whole(facts.number("batch_size")),
+        prefetch=_whole(facts.number("prefetch_factor")),
+        persistent=facts.flag("persistent_workers"),
+        context=facts.text("context"),
+        iterators=len(iterators.made),
+        iterator_ns=iterators.made,
+        first_batch_ns=iterators.first,
+        stop_ns=iterators.stop,
+        restarts=iterators.steady,
+        making_ns=iterators.making,
+        first_ns=iterators.waiting,
+        stopping_ns=iterators.stopping,
+        worker_threads=_whole(rank.facts.number("worker.threads")),
+        threads_set_at=_line(rank.facts.text("worker.threads_set_at"), project),
+        dataset=facts.text("dataset") or "",
+        dataset_at=_line(facts.text("dataset_at"), project),
+        length=_whole(facts.number("length")),
+        collate=facts.text("collate") or "",
+        made=_whole(rank.facts.number(f"made:{number}")) or 1,
+        iterable=facts.flag("iterable") or False,
+        **cost,
+    )
 
 
 def _site(facts: Facts, project: str) -> Line:
@@ -153,9 +184,14 @@ def _iterators(number: int, seen: _Spans) -> _Iterators:
         return seen.lengths([n for n in rows if begin <= events.start_ns[n] < end])
 
     return _Iterators(
-        tuple(seen.lengths(made)), tuple(seen.lengths(first)), tuple(seen.lengths(stops)),
-        len(steady(made)), sum(steady(made)), sum(steady(first)), sum(steady(stops)),
-    )  # fmt: skip
+        tuple(seen.lengths(made)),
+        tuple(seen.lengths(first)),
+        tuple(seen.lengths(stops)),
+        len(steady(made)),
+        sum(steady(made)),
+        sum(steady(first)),
+        sum(steady(stops)),
+    )
 
 
 class _Cost(TypedDict, total=False):
@@ -192,8 +228,15 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
     drawn = bool((fetches.flags[looked] & RANDOM_DRAWN).any()) if looked.any() else None
     wall, cpu, queued = median(fetches.wall_ns), median(fetches.cpu_ns), median(fetches.run_queue_ns)
     return {
-        "batch_wall_ns": wall, "batch_cpu_ns": cpu, "batch_run_queue_ns": queued, "batch_blocked_ns": max(0, wall - cpu - queued),
-        "batch_team_cpu_ns": median(fetches.team_cpu_ns), "getitem_ns": median(fetches.getitem_ns),
-        "collate_ns": median(fetches.collate_ns), "pickle_ns": median(fetches.pickle_ns) if workers else None,
-        "nbytes": median(fetches.nbytes), "draws_random": drawn, "samples": median(fetches.samples),
-    }  # fmt: skip
+        "batch_wall_ns": wall,
+        "batch_cpu_ns": cpu,
+        "batch_run_queue_ns": queued,
+        "batch_blocked_ns": max(0, wall - cpu - queued),
+        "batch_team_cpu_ns": median(fetches.team_cpu_ns),
+        "getitem_ns": median(fetches.getitem_ns),
+        "collate_ns": median(fetches.collate_ns),
+        "pickle_ns": median(fetches.pickle_ns) if workers else None,
+        "nbytes": median(fetches.nbytes),
+        "draws_random": drawn,
+        "samples": median(fetches.samples),
+    }

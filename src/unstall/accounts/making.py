@@ -1,4 +1,4 @@
-"""The lines that make the batches: stack samples below the loader's fetch, in the workers or in the training process."""
+"""The lines that make the batches: stack samples below the loader's fetch, in workers or in the training process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from unstall.model.tables import BatchLine
 from unstall.model.wire import Phase
 
 _FETCH = "torch/utils/data/_utils/fetch.py"
-_COLLATE = ("unstall/probes/fetching.py", "timed_collate")  # our stand-in for the collate function, in the stack above it
+_COLLATE = (
+    "unstall/probes/fetching.py",
+    "timed_collate",
+)  # our stand-in for the collate function, in the stack above it
 
 
 @dataclass
@@ -32,7 +35,11 @@ class _Heap:
 
 
 def batch_lines(
-    labelled: Iterable[Labelled | None], workers: Iterable[Samples], in_workers: bool, producer: Place | None, project: str
+    labelled: Iterable[Labelled | None],
+    workers: Iterable[Samples],
+    in_workers: bool,
+    producer: Place | None,
+    project: str,
 ) -> tuple[BatchLine, ...]:
     """Return the lines that make the batches by their share of that work, the largest first.
 
@@ -79,11 +86,17 @@ def _below(stack: Stack, producer: Place | None) -> tuple[str, Stack] | None:
         return None
     below = stack[at[-1] + 1 :]
     collates = any(file.endswith(_COLLATE[0]) and p.function == _COLLATE[1] for p, file in zip(stack, files))
-    return ("collate" if collates else "getitem"), tuple(p for p in below if "unstall/probes/" not in p.file.replace("\\", "/"))
+    return ("collate" if collates else "getitem"), tuple(
+        p for p in below if "unstall/probes/" not in p.file.replace("\\", "/")
+    )
 
 
 def _enter(
-    heaps: dict[tuple[str, Place | None], _Heap], part: str, frames: Stack, weight: float, rates: NDArray[np.float64] | None
+    heaps: dict[tuple[str, Place | None], _Heap],
+    part: str,
+    frames: Stack,
+    weight: float,
+    rates: NDArray[np.float64] | None,
 ) -> None:
     users = [n for n, place in enumerate(frames) if is_users(place.file)]
     if not users:
@@ -118,6 +131,13 @@ def _line(part: str, place: Place | None, heap: _Heap, total: float, project: st
     waiting = float(heap.rates[2] / heap.rates.sum()) if known else None
     python = float(heap.rates[0] / max(1e-9, heap.rates[0] + heap.rates[1])) if known else None
     return BatchLine(
-        line_at(place, project) if place is not None else None, part, heap.depth, heap.weight / total, heap.own / total,
-        heap.samples, heap.callees.most_common(1)[0][0], python, waiting,
-    )  # fmt: skip
+        line_at(place, project) if place is not None else None,
+        part,
+        heap.depth,
+        heap.weight / total,
+        heap.own / total,
+        heap.samples,
+        heap.callees.most_common(1)[0][0],
+        python,
+        waiting,
+    )

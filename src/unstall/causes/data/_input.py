@@ -5,6 +5,7 @@ The time to blame is the ledger's FETCH time, after overlap: what a worker does 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from unstall.model.finding import Command, Line, Saving, Scope, Stake, Where
@@ -13,9 +14,16 @@ from unstall.model.run import Place, Run
 from unstall.model.tables import BatchLine, Cores, LoaderUse, Tables
 
 FEW_STEPS = 10  # with fewer steady steps what was prefetched in the first step still hides what a batch costs
-TEAM = 1.5  # times the CPU time of a fetch's own thread that all threads of its worker take, from which on others take part
+TEAM = 1.5  # CPU time of all threads of a worker over that of the fetch's own; from here on others take part
 CROWDED = 1.25  # runnable threads a core; below it they have room
-LEAST_LINE = 0.6  # of the samples below a line; with less on one of the lines that it calls, the line itself is named
+MERE_CALL = 0.95  # of a line's samples on one line that it leads to: then that one is named
+LEAST_WAIT = 0.1  # of the step; a loop that spends less on its batches has no fault in how it makes them
+LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
+MANY_ROWS = 16  # samples a batch
+SMALL_ROW_NS = 60_000  # CPU time a sample; 14 us is what a row of a TensorDataset takes, put together with the others
+SMALL_ROW_BYTES = 16_384  # larger ones cost their copying
+_TABLES = re.compile(r"(^|\.)(pandas|polars|pyarrow|xarray)\.")
+_IN_MEMORY = ("torch.utils.data.dataset.", "builtins.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,8 @@ class Wait:
     """Ledger time that the loop spends on the batches of one loader.
 
     Attributes:
-        ns: over the scope; share: of the steady steps, or of the loop.
+        ns: over the scope.
+        share: of the steady steps, less the time that the machine gave them no core, or of the loop.
         steps: steps it is spread over.
     """
 
@@ -50,7 +59,8 @@ def wait_of(use: LoaderUse, ledger: Ledger, tables: Tables) -> Wait:
     """Return the wait for *use* in the steady steps, iterators apart; of the whole loop where few steps were steady."""
     activity = Activity.WAIT_DATA if use.workers else Activity.LOAD
     ns = max(0, use.wait_ns - cold_ns(use))
-    steady = Wait(Scope.STEADY, activity, ns, ns / max(1, tables.steady_ns), tables.steady_steps)
+    ran_ns = tables.steady_ns * (1 - min(0.9, tables.cores.starved_share or 0.0))
+    steady = Wait(Scope.STEADY, activity, ns, min(1.0, ns / max(1.0, ran_ns)), tables.steady_steps)
     if tables.steady_steps >= FEW_STEPS or sum(other.trains for other in tables.loaders) > 1:
         return steady
     outside = ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
@@ -74,7 +84,7 @@ def is_busy(use: LoaderUse) -> bool:
 
 
 def crowd(use: LoaderUse, cores: Cores) -> float:
-    """Return the threads a core that the workers and the model want at once, where the workers' batches use several threads."""
+    """Return the threads a core that all workers want at once; 0 where their batches use one thread each."""
     if not use.workers or use.batch_team_cpu_ns < TEAM * max(1, use.batch_cpu_ns):
         return 0.0
     threads = max(float(use.worker_threads or 1), use.batch_team_cpu_ns / max(1, use.batch_cpu_ns))
@@ -103,19 +113,41 @@ def place_of(use: LoaderUse, run: Run) -> Where:
     return Command(" ".join(str(word) for word in run.facts.known.get("command") or ()))  # type: ignore[union-attr]
 
 
-def heaviest(lines: tuple[BatchLine, ...], parts: tuple[str, ...]) -> BatchLine | None:
-    """Return the user's line among *parts* to name: from the outermost inwards as long as one line holds most of the work."""
-    mine = [line for line in lines if line.part in parts and line.line is not None]
-    if not mine:
-        return None
-    named = max((line for line in mine if line.depth == 0), key=lambda line: line.share, default=mine[0])
-    while True:
+def heaviest(lines: tuple[BatchLine, ...], part: str) -> BatchLine | None:
+    """Return the user's line of *part* to name: the first that the loader reaches, or the only one it leads to."""
+    mine = [line for line in lines if line.part == part and line.line is not None]
+    named = max((line for line in mine if line.depth == 0), key=lambda line: line.share, default=None)
+    while named is not None:
         inner = max((line for line in mine if line.depth == named.depth + 1), key=lambda line: line.share, default=None)
-        if inner is None or inner.share < LEAST_LINE * named.share:
-            return named
+        if inner is None or inner.share < MERE_CALL * named.share:
+            break
         named = inner
+    return named
 
 
-def share_of(lines: tuple[BatchLine, ...], parts: tuple[str, ...]) -> float:
-    """Return the share of the samples in *parts*: what the outermost frames of each hold."""
-    return sum(line.share for line in lines if line.part in parts and line.depth == 0)
+def share_of(lines: tuple[BatchLine, ...], part: str) -> float:
+    """Return the share of the samples in *part*: what its outermost frames hold; 1 where there are none."""
+    return sum(line.share for line in lines if line.part == part and line.depth == 0) or 1.0
+
+
+def is_interpreted(line: BatchLine) -> bool:
+    """Return whether most of the line's time on a CPU is Python's own: held with the interpreter lock."""
+    return line.python is not None and line.python >= 0.5
+
+
+def gist(line: BatchLine) -> str:
+    """Return what the line calls, in brackets, or nothing."""
+    return f" (it calls {line.callee.removeprefix('site-packages.')})" if line.callee else ""
+
+
+def rows_line(use: LoaderUse, lines: tuple[BatchLine, ...]) -> Line | None:
+    """Return the line to blame where rows of data in memory are fetched one by one and put together again, or None."""
+    samples = use.samples or use.batch_size or 0
+    if samples < MANY_ROWS or use.iterable or not is_busy(use):
+        return None
+    line = heaviest(lines, "getitem")
+    if line is not None and _TABLES.search(line.callee):
+        return line.line
+    small = use.batch_cpu_ns / samples <= SMALL_ROW_NS and use.nbytes / samples <= SMALL_ROW_BYTES
+    plain = line is None or (line.callee == "" and use.dataset_at is not None) or use.dataset.startswith(_IN_MEMORY)
+    return use.site if small and plain and use.site.file else None

@@ -10,10 +10,10 @@ Every nanosecond that the loop waits or loads is added to the step. Workers woul
 ## How it is told
 Ledger time of FETCH in the training loop, against what a batch costs whoever makes it (wall, CPU, blocked and
 run-queue time of each fetch). The number of workers follows from arithmetic: a batch's cost over the rest of the
-step, bounded by the cores that this process may really use; time that a batch spends blocked (reads, latency) overlaps
-beyond the cores. Only the time that these workers would hide is claimed. Where the cores are busy already and the batch
-costs CPU time, more workers cannot help, and nothing is said here. Loaders of evaluations are left alone, and so is the
-time in which workers start (`data/workers-respawned`, `data/slow-worker-start`).
+step, bounded by the cores that this process may really use; time that a batch spends blocked (reads, latency)
+overlaps beyond the cores. Only the time that these workers would hide is claimed. Where the cores are busy already
+and the batch costs CPU time, more workers cannot help, and nothing is said here. Loaders of evaluations are left
+alone, and so is the time in which workers start (`data/workers-respawned`, `data/slow-worker-start`).
 
 ## Sources
 PyTorch Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import Wait, place_of, usable, wait_of
+from unstall.causes.data._input import Wait, is_busy, place_of, usable, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
@@ -36,24 +36,52 @@ LATENCY_WORKERS = 8  # workers for batches that mostly wait, whatever the cores;
 MOST_WORKERS = 32
 PER_BATCH_NS = 300_000  # to hand a batch from a worker to the loop: queue, shared memory; measured at small batches
 LEAST_GAIN = 0.05  # of the step; a smaller gain is not worth the processes
+LEAST_GAIN_NS = 500_000  # a step; below it what handing a batch over takes is not known well enough
 
 _LOADER = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", True, 2, 1.0, 14_000_000, workers=0, batch_wall_ns=7_000_000, batch_cpu_ns=1_000_000,
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    2,
+    1.0,
+    14_000_000,
+    workers=0,
+    batch_wall_ns=7_000_000,
+    batch_cpu_ns=1_000_000,
     batch_blocked_ns=6_000_000,
-)  # fmt: skip
+)
 _CPU_BOUND = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", True, 2, 1.0, 14_000_000, workers=0, batch_wall_ns=7_000_000, batch_cpu_ns=7_000_000
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    2,
+    1.0,
+    14_000_000,
+    workers=0,
+    batch_wall_ns=7_000_000,
+    batch_cpu_ns=7_000_000,
 )
 _HIDDEN = LoaderUse(0, Line("train.py", 9), "DataLoader", True, 2, 1.0, 0, workers=1, batch_wall_ns=10_000_000)
 _EVALUATES = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", False, 2, 1.0, 14_000_000, workers=0, batch_wall_ns=7_000_000, batch_cpu_ns=1_000_000
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    False,
+    2,
+    1.0,
+    14_000_000,
+    workers=0,
+    batch_wall_ns=7_000_000,
+    batch_cpu_ns=1_000_000,
 )
 _PICTURE = """
     step   |ssssssssss|ssssssssss
     main   |DDDDDDDFBO|DDDDDDDFBO
     host   |lllllll...|lllllll...
 """
-_SCRIPT = '''\
+_SCRIPT = """\
 import time
 import torch
 from torch import nn
@@ -80,13 +108,12 @@ if __name__ == "__main__":
         opt.zero_grad()
         loss.backward()
         opt.step()
-        time.sleep(0.034)  # stands for the rest of a model that leaves the cores alone
     print(loss.item())
-'''
+"""
 
 
 def predicted_step_ns(use: LoaderUse, cores: Cores, rest_ns: float, workers: int) -> float:
-    """Return the step time with *workers* workers: the slowest of the model, the workers' latency and the cores' work."""
+    """Return the step time with *workers* workers: the slowest of model, latency and cores."""
     per_step = max(use.per_step, 1e-9)
     cost, cpu = use.batch_wall_ns - use.batch_run_queue_ns, max(use.batch_cpu_ns, use.batch_team_cpu_ns)
     model_cpu = rest_ns * (cores.busy_outside_fetch if cores.busy_outside_fetch is not None else 1.0)
@@ -96,7 +123,7 @@ def predicted_step_ns(use: LoaderUse, cores: Cores, rest_ns: float, workers: int
 
 def advised(use: LoaderUse, cores: Cores, rest_ns: float) -> tuple[int, float]:
     """Return the fewest workers that come within 2 % of the best predicted step, and that step."""
-    most = min(MOST_WORKERS, max(LATENCY_WORKERS, int(usable(cores))))
+    most = min(MOST_WORKERS, max(LATENCY_WORKERS, int(usable(cores)) if is_busy(use) else 0))
     steps = {n: predicted_step_ns(use, cores, rest_ns, n) for n in range(1, most + 1)}
     best = min(steps.values())
     workers = next(n for n in steps if steps[n] <= 1.02 * best)
@@ -115,7 +142,9 @@ class StarvedLoader(Cause):
             Given(tables={"loaders": (_CPU_BOUND,), "cores": Cores(1.0, 1, 1.0, 1.0)}),
         ),
         Silent(
-            _PICTURE, "the loader is an evaluation's", Given(tables={"loaders": (_EVALUATES,), "cores": Cores(2.0, 1, 1.0, 1.0)})
+            _PICTURE,
+            "the loader is an evaluation's",
+            Given(tables={"loaders": (_EVALUATES,), "cores": Cores(2.0, 1, 1.0, 1.0)}),
         ),
         Silent(
             """
@@ -127,12 +156,12 @@ class StarvedLoader(Cause):
             "the workers are busy all the time, and the loop does not wait for them",
             Given(tables={"loaders": (_HIDDEN,)}),
         ),
-    )  # fmt: skip
+    )
 
     planted = (
         Planted(
             before=_SCRIPT,
-            after=_SCRIPT.replace("num_workers=0)  # <- fault", "num_workers=2)"),
+            after=_SCRIPT.replace("num_workers=0)  # <- fault", "num_workers=8)"),
             also=frozenset({"data/slow-worker-start"}),
         ),
     )
@@ -148,14 +177,25 @@ class StarvedLoader(Cause):
         step_ns = tables.steady_ns / max(1, tables.steady_steps)
         rest_ns = step_ns - wait.step_ns
         workers, predicted = advised(use, tables.cores, rest_ns)
-        gain = min(step_ns - predicted, wait.step_ns)
-        if workers <= (use.workers or 0) or gain < LEAST_GAIN * step_ns:
+        hidden = wait.step_ns
+        if not use.workers:  # what the machine gave to others is not the loader's
+            hidden = min(hidden, (use.batch_wall_ns - use.batch_run_queue_ns) * use.per_step)
+        gain = min(step_ns - predicted, hidden)
+        if workers <= (use.workers or 0) or gain < max(LEAST_GAIN * step_ns, LEAST_GAIN_NS):
             return
-        who = f"its {use.workers} worker(s) cannot keep up" if use.workers else "nobody prepares it while the model works"
+        who = (
+            f"its {use.workers} worker(s) cannot keep up" if use.workers else "nobody prepares it while the model works"
+        )
         part = gain / wait.step_ns
         yield Finding(
-            self.id, f"A batch costs {use.batch_wall_ns / 1e6:.3g} ms, {use.batch_blocked_ns / use.batch_wall_ns:.0%} of it blocked; {who}.",
-            place_of(use, run), wait.scope, (wait.stake(part),), Weight.OVERLAP, Basis.MEASURED,
+            self.id,
+            f"A batch costs {use.batch_wall_ns / 1e6:.3g} ms, "
+            f"{use.batch_blocked_ns / use.batch_wall_ns:.0%} of it blocked; {who}.",
+            place_of(use, run),
+            wait.scope,
+            (wait.stake(part),),
+            Weight.OVERLAP,
+            Basis.MEASURED,
             (
                 Evidence("cost of a batch, median", use.batch_wall_ns, "ns", "rank 0: worker fetches"),
                 Evidence("of it CPU time", use.batch_cpu_ns, "ns", "rank 0: worker fetches"),
@@ -166,24 +206,30 @@ class StarvedLoader(Cause):
                 Evidence(f"predicted step with {workers} worker(s)", predicted, "ns", "arithmetic"),
             ),
             wait.saving(0.85 * part, part),
-        )  # fmt: skip
+        )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         use = next(use for use in tables.loaders if use.trains and place_of(use, run) == finding.where)
         rest_ns = (tables.steady_ns - use.wait_ns) / max(1, tables.steady_steps)
         workers, _ = advised(use, tables.cores, rest_ns)
         safety = tables.input_safety
-        why = "__getitem__ drew no random numbers" if safety is Safety.SAME_BITS else "making a batch draws random numbers"
+        why = (
+            "__getitem__ drew no random numbers"
+            if safety is Safety.SAME_BITS
+            else "making a batch draws random numbers"
+        )
         knob = Knob("num_workers", workers, 1, max(workers, min(MOST_WORKERS, 2 * workers)))
         edits: tuple[Edit, ...] = ()
         title = f"num_workers={workers}"
         if use.iterable:
             safety = Safety.CHANGES_TRAINING
-            why = "each worker of an IterableDataset yields all samples, unless the dataset shares them out (get_worker_info)"
+            why = "each worker of an IterableDataset yields all samples, unless it shares them out (get_worker_info)"
         elif use.site.key:
             title, why = f"{use.site.key}={workers}", f"{why}; set {use.site.key} where the arguments are made"
         elif use.site.file and use.site.framework is None:
-            edits = (SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "num_workers", workers, 5),)
+            edits = (
+                SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "num_workers", workers, 5),
+            )
         else:
             why = f"{why}; the loader is made by a library, see its settings for the number of workers"
         yield Remedy(f"{self.id}#num_workers", title, safety, edits, (knob,) if edits else (), why)

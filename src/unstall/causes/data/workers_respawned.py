@@ -5,13 +5,14 @@ A `DataLoader` with workers makes an iterator for each pass over the data. Witho
 workers end with the pass and new ones are started for the next; the loop stands still meanwhile.
 
 ## Why it costs
-Starting a worker forks or spawns a process, and its first batch comes late: caches, open files and imports of the
-old one are gone. Stopping waits for the processes to end. Short epochs pay this over and over; over long ones it is nothing.
+Starting a worker forks or spawns a process, and its first batch comes late: caches, open files and imports of the old
+one are gone. Stopping waits for the processes to end. Short epochs pay this over and over; over long ones it is
+nothing.
 
 ## How it is told
-The times of making each iterator, of waiting for its first batch beyond what a batch costs, and of stopping the workers,
-in the steady steps (or over the run, where few epochs lie in them). The very first start is not counted: kept workers pay
-it too. Nothing is said where that is under 2 % of the loop.
+The times of making each iterator, of waiting for its first batch beyond what a batch costs, and of stopping the
+workers, in the steady steps (or over the run, where few epochs lie in them). The very first start is not counted:
+kept workers pay it too. Nothing is said where that is under 2 % of the loop.
 
 ## Sources
 PyTorch documentation, `torch.utils.data.DataLoader`, `persistent_workers`.
@@ -37,20 +38,59 @@ _PICTURE = """
     host   |wwwwwww...|wwwwwww...|w.........
 """
 _RESPAWNED = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", True, 3, 1.0, 9 * _MS, workers=2, persistent=False, iterators=3,
-    iterator_ns=(3 * _MS, 3 * _MS, 3 * _MS), first_batch_ns=(4 * _MS, 4 * _MS, 4 * _MS), stop_ns=(_MS, _MS, _MS),
-    restarts=2, making_ns=6 * _MS, first_ns=6 * _MS, stopping_ns=2 * _MS, batch_wall_ns=1 * _MS,
-)  # fmt: skip
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    3,
+    1.0,
+    9 * _MS,
+    workers=2,
+    persistent=False,
+    iterators=3,
+    iterator_ns=(3 * _MS, 3 * _MS, 3 * _MS),
+    first_batch_ns=(4 * _MS, 4 * _MS, 4 * _MS),
+    stop_ns=(_MS, _MS, _MS),
+    restarts=2,
+    making_ns=6 * _MS,
+    first_ns=6 * _MS,
+    stopping_ns=2 * _MS,
+    batch_wall_ns=1 * _MS,
+)
 _KEPT = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", True, 3, 1.0, 9 * _MS, workers=2, persistent=True, iterators=3,
-    iterator_ns=(3 * _MS, 3 * _MS, 3 * _MS), first_batch_ns=(4 * _MS, 4 * _MS, 4 * _MS),
-    restarts=2, making_ns=6 * _MS, first_ns=6 * _MS, batch_wall_ns=1 * _MS,
-)  # fmt: skip
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    3,
+    1.0,
+    9 * _MS,
+    workers=2,
+    persistent=True,
+    iterators=3,
+    iterator_ns=(3 * _MS, 3 * _MS, 3 * _MS),
+    first_batch_ns=(4 * _MS, 4 * _MS, 4 * _MS),
+    restarts=2,
+    making_ns=6 * _MS,
+    first_ns=6 * _MS,
+    batch_wall_ns=1 * _MS,
+)
 _ONCE = LoaderUse(
-    0, Line("train.py", 9), "DataLoader", True, 3, 1.0, 9 * _MS, workers=2, persistent=False, iterators=1,
-    iterator_ns=(7 * _MS,), first_batch_ns=(4 * _MS,), batch_wall_ns=1 * _MS,
-)  # fmt: skip
-_SCRIPT = '''\
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    3,
+    1.0,
+    9 * _MS,
+    workers=2,
+    persistent=False,
+    iterators=1,
+    iterator_ns=(7 * _MS,),
+    first_batch_ns=(4 * _MS,),
+    batch_wall_ns=1 * _MS,
+)
+_SCRIPT = """\
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -77,7 +117,7 @@ if __name__ == "__main__":
             loss.backward()
             opt.step()
     print(loss.item())
-'''
+"""
 
 
 class WorkersRespawned(Cause):
@@ -87,7 +127,9 @@ class WorkersRespawned(Cause):
         # 6 ms of making, 6 - 2 x 1 ms of late first batches, 2 ms of stopping
         Fires(_PICTURE, spent_ms=12, given=Given(tables={"loaders": (_RESPAWNED,)})),
         Silent(_PICTURE, "the workers are kept: an iterator only begins anew", Given(tables={"loaders": (_KEPT,)})),
-        Silent(_PICTURE, "there is one pass: the workers start once, as kept ones do", Given(tables={"loaders": (_ONCE,)})),
+        Silent(
+            _PICTURE, "there is one pass: the workers start once, as kept ones do", Given(tables={"loaders": (_ONCE,)})
+        ),
     )
 
     planted = (
@@ -104,7 +146,12 @@ class WorkersRespawned(Cause):
                 yield from self._of(use, run, ledger, tables)
 
     def _of(self, use: LoaderUse, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
-        scope, restarts, ns, whole = Scope.STEADY, use.restarts, use.making_ns + cold_ns(use) + use.stopping_ns, tables.steady_ns
+        scope, restarts, ns, whole = (
+            Scope.STEADY,
+            use.restarts,
+            use.making_ns + cold_ns(use) + use.stopping_ns,
+            tables.steady_ns,
+        )
         if use.restarts < 2:  # epochs are long: what they cost is told from all of the run but the first start
             late = sum(max(0, first - use.batch_wall_ns) for first in use.first_batch_ns[1:])
             scope, restarts = Scope.PERIODIC, use.iterators - 1
@@ -114,10 +161,18 @@ class WorkersRespawned(Cause):
             return
         each = ns / max(1, restarts)
         saved = ns // max(1, tables.steady_steps) if scope is Scope.STEADY else ns
-        making, stopping = sum(use.iterator_ns) / max(1, len(use.iterator_ns)), sum(use.stop_ns) / max(1, len(use.stop_ns))
+        making, stopping = (
+            sum(use.iterator_ns) / max(1, len(use.iterator_ns)),
+            sum(use.stop_ns) / max(1, len(use.stop_ns)),
+        )
         yield Finding(
-            self.id, f"Each epoch stops the {use.workers} worker(s) and starts new ones: {each / 1e6:.3g} ms, {restarts} times.",
-            place_of(use, run), scope, (Stake(Phase.FETCH, Activity.WAIT_DATA, ns),), Weight.TIMED, Basis.MEASURED,
+            self.id,
+            f"Each epoch stops the {use.workers} worker(s) and starts new ones: {each / 1e6:.3g} ms, {restarts} times.",
+            place_of(use, run),
+            scope,
+            (Stake(Phase.FETCH, Activity.WAIT_DATA, ns),),
+            Weight.TIMED,
+            Basis.MEASURED,
             (
                 Evidence("starts of workers", restarts, "count", "rank 0: events ITER"),
                 Evidence("making an iterator, mean", making, "ns", "rank 0: events ITER"),
@@ -125,11 +180,11 @@ class WorkersRespawned(Cause):
                 Evidence("stopping the workers, mean", stopping, "ns", "rank 0: events STOP"),
             ),
             Saving(int(0.7 * saved), int(saved)),
-        )  # fmt: skip
+        )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         use = next(use for use in tables.loaders if use.workers and place_of(use, run) == finding.where)
-        why = "a new iterator draws a seed from the global generator, a kept one does not: draws differ from the second epoch on"
+        why = "a new iterator draws a seed from the global generator, a kept one does not: draws change from epoch 2 on"
         edits: tuple[Edit, ...] = ()
         title = "Keep the workers: persistent_workers=True"
         if use.made > 1:
@@ -138,5 +193,7 @@ class WorkersRespawned(Cause):
         elif use.site.key:
             title = "TrainingArguments.dataloader_persistent_workers=True"
         elif use.site.file and use.site.framework is None:
-            edits = (SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "persistent_workers", True),)
+            edits = (
+                SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "persistent_workers", True),
+            )
         yield Remedy(f"{self.id}#persistent_workers", title, Safety.SAME_DISTRIBUTION, edits, why=why)

@@ -1,0 +1,175 @@
+"""Data that lies in memory is fetched row by row and put together again for every batch.
+
+## What it is
+The whole data set is in tensors, a list or a table in memory, and a `DataLoader` asks for one row after the other:
+one Python call a sample, then a collation of many small pieces into what one indexing of the whole would have given.
+
+## Why it costs
+A row of a few numbers costs some 10 us of Python and of the tensor library's own work, a hundred times what copying
+it takes (a row of a pandas table more than 100 us). With hundreds of rows a batch that is more than a small model
+takes.
+
+## How it is told
+The loop spends a tenth of the step or more on its batches, all of it CPU work, with many samples a batch and either
+little time and few bytes a sample, or a table library's look-up of a row in the line that takes most of the time.
+
+## Sources
+https://github.com/pytorch/pytorch/issues/106704; PyTorch documentation, "Disable automatic batching".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unstall.causes._cause import Cause
+from unstall.causes.data._input import CROWDED, LEAST_WAIT, Wait, crowd, rows_line, saved_share, wait_of
+from unstall.model.case import Fires, Given, Planted, Silent
+from unstall.model.finding import Evidence, Finding, Line, Weight
+from unstall.model.ledger import Basis, Ledger
+from unstall.model.remedy import Remedy, Safety
+from unstall.model.run import Run, Sensor
+from unstall.model.tables import BatchLine, LoaderUse, Tables
+
+_MS = 1_000_000
+_PICTURE = """
+    step   |ssssssssss|ssssssssss
+    main   |DDDDDDDDFB|DDDDDDDDFB
+    host   |llllllll..|llllllll..
+"""
+
+
+def _use(dataset: str, samples: int, nbytes: int) -> LoaderUse:
+    return LoaderUse(
+        0,
+        Line("train.py", 30),
+        "DataLoader",
+        True,
+        2,
+        1.0,
+        16 * _MS,
+        workers=0,
+        batch_wall_ns=8 * _MS,
+        batch_cpu_ns=8 * _MS,
+        getitem_ns=5 * _MS,
+        collate_ns=3 * _MS,
+        draws_random=False,
+        samples=samples,
+        nbytes=nbytes,
+        dataset=dataset,
+    )
+
+
+_TENSORS = "torch.utils.data.dataset.TensorDataset"
+_FRAME = (
+    BatchLine(
+        Line("train.py", 12),
+        "getitem",
+        0,
+        0.9,
+        0.9,
+        60,
+        "site-packages.pandas.core.indexing._LocationIndexer.__getitem__",
+    ),
+)
+_DECODE = (BatchLine(Line("train.py", 12), "getitem", 0, 0.9, 0.9, 60, "site-packages.PIL.Image.Image.convert"),)
+_SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+x = torch.randn(40_000, 20)
+rows = TensorDataset(x, (x[:, 0] > 0).long())
+loader = DataLoader(rows, batch_size=400, shuffle=True)  # <- fault
+net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+print(loss.item())
+"""
+
+
+class RowByRow(Cause):
+    needs = frozenset({Sensor.STEPS, Sensor.LOADERS, Sensor.WORKERS})
+
+    cases = (
+        Fires(
+            _PICTURE, spent_ms=16, given=Given(tables={"loaders": (_use(_TENSORS, 512, 50_000),), "batch_lines": ()})
+        ),
+        Fires(
+            _PICTURE,
+            spent_ms=16,
+            given=Given(tables={"loaders": (_use("__main__.Rows", 64, 50_000),), "batch_lines": _FRAME}),
+        ),
+        Silent(
+            _PICTURE,
+            "32 samples at 0.25 ms each: what is done for each is not the cost of a row",
+            Given(tables={"loaders": (_use("__main__.Photos", 32, 50_000),), "batch_lines": _DECODE}),
+        ),
+        Silent(
+            _PICTURE,
+            "the samples are large: copying them is the work",
+            Given(tables={"loaders": (_use(_TENSORS, 512, 512 * 100_000),), "batch_lines": ()}),
+        ),
+    )
+
+    planted = (
+        Planted(
+            before=_SCRIPT,
+            after=_SCRIPT.replace(
+                "loader = DataLoader(rows, batch_size=400, shuffle=True)  # <- fault",
+                "loader = DataLoader(rows, sampler=BatchSampler(RandomSampler(rows), 400, False), batch_size=None)",
+            ),
+            also=frozenset({"data/starved-loader"}),
+            edited=False,
+        ),
+    )
+
+    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
+        for use in tables.loaders:
+            if use.trains and use.batch_wall_ns and crowd(use, tables.cores) < CROWDED:
+                wait = wait_of(use, ledger, tables)
+                where = rows_line(use, tables.batch_lines)
+                if where is not None and wait.share >= LEAST_WAIT:
+                    yield self._of(use, wait, where)
+
+    def _of(self, use: LoaderUse, wait: Wait, where: Line) -> Finding:
+        samples = use.samples or use.batch_size or 1
+        saved = saved_share(use, wait, 1.0)
+        return Finding(
+            self.id,
+            f"A batch is put together from {samples} rows, one call each: "
+            f"{use.batch_cpu_ns / samples / 1e3:.3g} us a row, "
+            f"{use.batch_wall_ns / 1e6:.3g} ms a batch.",
+            where,
+            wait.scope,
+            (wait.stake(saved),),
+            Weight.NEEDLESS,
+            Basis.MEASURED,
+            (
+                Evidence("samples a batch, median", samples, "count", "rank 0: fetches"),
+                Evidence("CPU time a sample", use.batch_cpu_ns / samples, "ns", "rank 0: fetches"),
+                Evidence("bytes a sample", use.nbytes / samples, "bytes", "rank 0: fetches"),
+                Evidence("fetching the rows, a batch, median", use.getitem_ns or 0, "ns", "rank 0: fetches"),
+                Evidence("putting them together, a batch, median", use.collate_ns or 0, "ns", "rank 0: fetches"),
+                Evidence("time that the loop spends on its batches", wait.step_ns, "ns a step", "rank 0: ledger FETCH"),
+            ),
+            wait.saving(0.6 * saved, saved),
+        )
+
+    def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
+        in_line = not any(use.site == finding.where for use in tables.loaders)
+        title = "Index whole batches: sampler=BatchSampler(RandomSampler(data), batch_size, False), batch_size=None"
+        if in_line:
+            title = "Turn the table into tensors or arrays once, before the training, and index those"
+        yield Remedy(
+            f"{self.id}#whole-batches",
+            title,
+            Safety.SAME_DISTRIBUTION,
+            why="the same rows make up a batch, in the sampler's order",
+        )

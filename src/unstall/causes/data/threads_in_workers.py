@@ -1,0 +1,182 @@
+"""Each data worker computes with several threads, and together they want more cores than there are.
+
+## What it is
+PyTorch gives a data worker one thread for tensor operations. Where that is raised in the worker, or a library keeps a
+pool of its own there (OpenMP and BLAS behind numpy, OpenCV), each of N workers runs a team as large as the machine.
+
+## Why it costs
+The teams push each other and the model off the cores. A thread that waits for its team spins meanwhile, which takes
+CPU time from the ones it waits for. A batch then costs more CPU time than with one thread, and comes later.
+
+## How it is told
+The CPU time of all threads of a worker during a fetch is well above that of the thread that makes it, the threads of
+all workers exceed the usable cores, and the loop waits. What one thread would need lies between the CPU time of the
+fetch's own thread and that of its whole team; the time claimed rests on their geometric mean, the bounds of the
+saving on the two ends. One worker with threads on free cores is left alone: there they help.
+
+## Sources
+PyTorch documentation, "Multiprocessing best practices: CPU oversubscription"; `torch/utils/data/_utils/worker.py`,
+which sets one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from unstall.causes._cause import Cause
+from unstall.causes.data._input import CROWDED, Wait, crowd, place_of, usable, wait_of
+from unstall.model.case import Fires, Given, Planted, Silent
+from unstall.model.finding import Evidence, Finding, Line, Weight
+from unstall.model.ledger import Basis, Ledger
+from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety
+from unstall.model.run import Run, Sensor
+from unstall.model.tables import Cores, LoaderUse, Tables
+
+LEAST_WAIT = 0.05  # of the step
+_MS = 1_000_000
+_PICTURE = """
+    step   |ssssssssss|ssssssssss
+    main   |DDDDDDDDFB|DDDDDDDDFB
+    host   |wwwwwwww..|wwwwwwww..
+"""
+
+
+_USE = LoaderUse(
+    0,
+    Line("train.py", 9),
+    "DataLoader",
+    True,
+    2,
+    1.0,
+    16 * _MS,
+    workers=2,
+    batch_wall_ns=16 * _MS,
+    batch_cpu_ns=1 * _MS,
+    batch_team_cpu_ns=9 * _MS,
+    worker_threads=8,
+)
+
+
+_SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Filtered(Dataset):
+    def __init__(self):
+        self.mix = torch.randn(192, 192, generator=torch.Generator().manual_seed(0))
+
+    def __len__(self):
+        return 960
+
+    def __getitem__(self, i):
+        return (self.mix @ self.mix).sum(0) / (i + 1), i % 4
+
+
+def prepare(worker):
+    torch.manual_seed(worker)
+    torch.set_num_threads(8)  # <- fault
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net = nn.Sequential(nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 4))
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    loader = DataLoader(Filtered(), batch_size=16, num_workers=2, worker_init_fn=prepare)
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print(f"{loss.item():.3f}")
+"""
+
+
+class ThreadsInWorkers(Cause):
+    needs = frozenset({Sensor.STEPS, Sensor.LOADERS, Sensor.WORKERS})
+
+    cases = (
+        # with one thread 3 ms of CPU time a batch, two workers on two cores: the step falls from 10 ms to 2.5 ms
+        Fires(_PICTURE, spent_ms=15, given=Given(tables={"loaders": (_USE,), "cores": Cores(2.0, 1, 1.0, 1.0)})),
+        Silent(
+            _PICTURE,
+            "one worker's team has cores to itself",
+            Given(tables={"loaders": (replace(_USE, workers=1),), "cores": Cores(16.0, 1, 1.0, 1.0)}),
+        ),
+        Silent(
+            _PICTURE,
+            "more threads are allowed than are used: all CPU time is the fetch's own thread's",
+            Given(tables={"loaders": (replace(_USE, batch_team_cpu_ns=1 * _MS),), "cores": Cores(2.0, 1, 1.0, 1.0)}),
+        ),
+    )
+
+    planted = (
+        Planted(
+            before=_SCRIPT,
+            after=_SCRIPT.replace("    torch.set_num_threads(8)  # <- fault\n", ""),
+            also=frozenset({"data/slow-transform", "data/starved-loader", "data/slow-worker-start"}),
+        ),
+    )
+
+    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
+        for use in tables.loaders:
+            if use.trains and crowd(use, tables.cores) >= CROWDED:
+                wait = wait_of(use, ledger, tables)
+                if wait.share >= LEAST_WAIT:
+                    yield from self._of(use, wait, run, tables)
+
+    def _of(self, use: LoaderUse, wait: Wait, run: Run, tables: Tables) -> Iterator[Finding]:
+        ends = (use.batch_cpu_ns, use.batch_team_cpu_ns)
+        likely, most, least = (_gone(use, wait, tables, ns) for ns in (int(math.sqrt(ends[0] * ends[1])), *ends))
+        if likely < LEAST_WAIT:
+            return
+        threads = use.worker_threads or 1
+        where = use.threads_set_at if threads > 1 and use.threads_set_at is not None else place_of(use, run)
+        yield Finding(
+            self.id,
+            f"{use.workers} worker(s) with several threads each crowd {usable(tables.cores):g} cores: "
+            f"a batch takes {ends[1] / max(1, ends[0]):.1f} times the CPU time of the thread that makes it.",
+            where,
+            wait.scope,
+            (wait.stake(likely),),
+            Weight.NEEDLESS,
+            Basis.SAMPLED,
+            (
+                Evidence("CPU time of a fetch, all threads, median", ends[1], "ns", "rank 0: worker fetches"),
+                Evidence("CPU time of a fetch, its own thread, median", ends[0], "ns", "rank 0: worker fetches"),
+                Evidence(
+                    "time of a fetch without a core, median", use.batch_run_queue_ns, "ns", "rank 0: worker fetches"
+                ),
+                Evidence("threads for tensor operations, a worker", threads, "count", "workers' settings"),
+                Evidence("usable cores", tables.cores.usable, "count", "machine"),
+            ),
+            wait.saving(least, most),
+        )
+
+    def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
+        edits: tuple[Edit, ...] = ()
+        title = "Give each worker one thread (OMP_NUM_THREADS=1, cv2.setNumThreads(0) in worker_init_fn)"
+        if isinstance(finding.where, Line) and any(use.threads_set_at == finding.where for use in tables.loaders):
+            title = "Leave each worker at the one thread that PyTorch gives it"
+            edits = (RemoveCall(finding.where.file, finding.where.line, "torch.set_num_threads"),)
+        yield Remedy(
+            f"{self.id}#one-thread",
+            title,
+            Safety.SAME_MATH,
+            edits,
+            why="sums are rounded in another order with another number of threads",
+        )
+
+
+def _gone(use: LoaderUse, wait: Wait, tables: Tables, cpu_ns: int) -> float:
+    """Return the share of the wait that goes where a batch takes *cpu_ns* on one thread of each worker."""
+    step_ns = tables.steady_ns / max(1, tables.steady_steps) if wait.step_ns <= tables.step_ns else wait.step_ns
+    rest_ns = max(0.0, step_ns - wait.step_ns)
+    busy = tables.cores.busy_outside_fetch
+    work = rest_ns * (1.0 if busy is None else busy) + cpu_ns * use.per_step
+    step = max(rest_ns, cpu_ns * use.per_step / max(1, use.workers or 1), work / usable(tables.cores))
+    return min(1.0, max(0.0, (step_ns - step) / max(1.0, wait.step_ns)))
