@@ -169,10 +169,14 @@ class _Frames:
 
     def _rows(self) -> Rows:
         first, steps, closer, flags, start, end, cpu, _, _ = (np.array(c) for c in zip(*self.rows))
+        if start[0] < 0 or (end < start).any() or (start[1:] != end[:-1]).any():
+            raise ValueError("the rows do not follow one another")
         spent = np.zeros((len(self.rows), PHASES * ACTIVITIES), np.int64)
         for n, cells in enumerate(self.cells):
             table = np.frombuffer(cells, np.dtype([("cell", "u1"), ("ns", "<i8")]))
             spent[n, table["cell"]] = table["ns"]
+        if (spent < 0).any():
+            raise ValueError("a row has spent less than nothing")
         row, phase, begun, ended = [], [], [], []
         for n, marks in enumerate(self.marks):
             table = np.frombuffer(marks, np.dtype([("phase", "u1"), ("ns", "<i8")]))
