@@ -84,7 +84,7 @@ def test_it_keeps_silent(cause, case):
 def test_what_it_says_can_be_read_and_checked(cause, case):
     for said in found_in(cause, case):
         assert said.cause == cause.id
-        assert said.title[0].isupper() or not said.title[0].isalpha()
+        assert re.fullmatch(r"\S.*\.", said.title), "a title is one sentence on one line"
         if isinstance(said, Candidate):
             assert said.because
             continue
