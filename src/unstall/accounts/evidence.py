@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts import happenings, lines, loading, making
+from unstall.accounts import happenings, lines, loading, making, recompute
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
 from unstall.accounts.label import Labelled
@@ -16,8 +16,20 @@ from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
-from unstall.model.tables import BatchLine, Collections, Compile, Cores, HotLine, LoaderUse, Saves, Trend, WorkerLine
+from unstall.model.tables import (
+    BatchLine,
+    Collections,
+    Compile,
+    Cores,
+    HotLine,
+    LoaderUse,
+    Recomputed,
+    Saves,
+    Trend,
+    WorkerLine,
+)
 from unstall.model.wire import Activity, Phase
+
 
 def _producers(facts: Facts) -> list[Place]:
     """Return the functions that make the batch, where there is no DataLoader."""
@@ -100,6 +112,12 @@ class Evidence:
     @cached_property
     def compiles(self) -> tuple[Compile, ...]:
         return happenings.compiles(self._run.ranks[0], self._segments.steps, self._run.project)
+
+    @cached_property
+    def recomputed(self) -> Recomputed | None:
+        inside = [self._within_steady(r) for r in range(len(self._labelled))]
+        spent = sum(ns for (phase, _), ns in self.steady_parts.items() if phase is Phase.BACKWARD)
+        return recompute.recomputed(self._labelled, inside, spent, self._run.project)
 
     @cached_property
     def collections(self) -> tuple[Collections, ...]:

@@ -257,6 +257,22 @@ class Collections:
 
 
 @dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Forward work that activation checkpointing does again in the backward pass, over the steady steps.
+
+    Attributes:
+        line: the user's line that calls the checkpoint.
+        spent_ns: of BACKWARD, apportioned by samples; error_ns: its standard error.
+        samples: how many stack samples that is.
+    """
+
+    line: Line
+    spent_ns: int
+    error_ns: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saves:
     """Checkpoints written at one place, over the whole run."""
 
@@ -298,6 +314,10 @@ class Tables(Protocol):
 
     @property
     def compiles(self) -> tuple[Compile, ...]: ...
+
+    @property
+    def recomputed(self) -> Recomputed | None:
+        """What activation checkpointing does again; None where no sample showed any."""
 
     @property
     def collections(self) -> tuple[Collections, ...]: ...
