@@ -53,7 +53,7 @@ def test_a_busy_function_is_found_in_all_three_files(tmp_path: Path, target: sub
     assert sampling.refused is None
     stem = f"stacks-{target.pid}-0"
     sidecar = json.loads((tmp_path / f"{stem}.json").read_text())
-    assert (sidecar["pid"], sidecar["thread"], sidecar["hz"]) == (target.pid, target.pid, 25)
+    assert (sidecar["pid"], sidecar["thread"], sidecar["hz"]) == (target.pid, target.pid, 100)
     assert before <= sidecar["spawn_ns"] <= time.monotonic_ns()
     events = json.loads((tmp_path / f"{stem}.all.json").read_text())
     assert f"thread ({target.pid})" in {event["name"].partition(":")[0] for event in events}

@@ -2,17 +2,18 @@
 
 A process that trains gets three samplers a window; a data worker one:
 
-    stacks-PID-N.all.json    every thread, idle ones too, 25 a second: chrometrace, ``ts`` in us since ``spawn_ns``
-    stacks-PID-N.gil.txt     holders of the interpreter lock, 20 a second: raw
-    stacks-PID-N.active.txt  threads on a CPU, 20 a second: raw
+    stacks-PID-N.all.json    every thread, idle ones too: chrometrace, ``ts`` in us since ``spawn_ns``
+    stacks-PID-N.gil.txt     holders of the interpreter lock: raw
+    stacks-PID-N.active.txt  threads on a CPU: raw
     stacks-PID-N.json        {"pid", "thread", "role", "spawn_ns", "hz", "gil_hz", "active_hz", "seconds", "part"}
 
 ``spawn_ns`` is `time.monotonic_ns` just before the start of the ``all`` sampler, whose own clock starts a few ms
 later.  The outermost frame of every stack is ``thread (TID): NAME`` with the native id.  A raw line is
 ``frame;frame;... COUNT``, a frame ``function (file:line)``.  A worker's ``all`` leaves idle samples out.
 
-py-spy writes when it ends, so samples are taken in windows of 60 s: one after the other for the first ten minutes
-of a process, then one at the start of each ten minutes.  A data worker gets one window, and at most 32 workers do.
+py-spy writes when it ends, so samples are taken in windows: the first is of 30 s at 100, 50 and 50 a second, the
+others of 60 s at 25, 20 and 20; one after the other for the first ten minutes of a process, then one at the start of
+each ten minutes.  A data worker gets one window, and at most 32 workers do.
 
 Measured at a small MLP on 2 cores: 0.017 s CPU a second for the three samplers of a process, and 3 MB a window, so
 some 33 MB in the first ten minutes and 18 MB in each hour after them, a process; deeper stacks take more.
@@ -32,7 +33,6 @@ from pathlib import Path
 from unstall.launch.monitor import process_cpu_ns
 from unstall.launch.recording import write_json
 
-HZ, GIL_HZ, ACTIVE_HZ = 25, 20, 20
 WINDOW_S = 60
 DENSE_S = 600  # windows without gaps for so long, then one each so often
 MOST_PROCESSES = 16  # sampled as trainers at once; a machine with more ranks shows the same on any of them
@@ -40,12 +40,33 @@ MOST_WORKERS = 32  # windows of data workers; each epoch may bring a new one
 _RETRY_NS = 500_000_000
 _COMMON = ("--nonblocking", "-t", "--full-filenames")
 
-_TRAINER_PARTS: dict[str, tuple[str, ...]] = {
-    "all.json": ("-i", "-f", "chrometrace", "-r", str(HZ)),
-    "gil.txt": ("--gil", "-f", "raw", "-r", str(GIL_HZ)),
-    "active.txt": ("-f", "raw", "-r", str(ACTIVE_HZ)),
-}
-_WORKER_PARTS: dict[str, tuple[str, ...]] = {"all.json": ("-f", "chrometrace", "-r", str(HZ))}
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Samples a second of a window, and its length.
+
+    Attributes:
+        hz: of all stacks; gil_hz: of lock holders; active_hz: of threads on a CPU.
+    """
+
+    hz: int
+    gil_hz: int
+    active_hz: int
+    seconds: int
+
+    def options(self, role: str) -> dict[str, tuple[str, ...]]:
+        """Return the samplers' options by the file that each writes."""
+        if role == "worker":
+            return {"all.json": ("-f", "chrometrace", "-r", str(self.hz))}
+        return {
+            "all.json": ("-i", "-f", "chrometrace", "-r", str(self.hz)),
+            "gil.txt": ("--gil", "-f", "raw", "-r", str(self.gil_hz)),
+            "active.txt": ("-f", "raw", "-r", str(self.active_hz)),
+        }
+
+
+FIRST = Rates(100, 50, 50, 30)  # many short runs are over within it, and 25 a second leave a line of theirs one sample
+LATER = Rates(25, 20, 20, WINDOW_S)
 
 
 @dataclass(slots=True)
@@ -150,21 +171,23 @@ class Stacks:
     def _open(self, target: _Target, now_ns: int) -> None:
         """Start the samplers of the next window."""
         target.window += 1
-        target.next_ns = now_ns + _gap_ns(now_ns - target.attached_ns)
+        target.next_ns = now_ns + (
+            _gap_ns(now_ns - target.attached_ns) if target.window else FIRST.seconds * 1_000_000_000
+        )
         stem = f"stacks-{target.pid}-{target.window}"
         spawn_ns = time.monotonic_ns()
-        parts = _WORKER_PARTS if target.role == "worker" else _TRAINER_PARTS
+        rates = FIRST if target.window == 0 else LATER
         try:
-            for part, options in parts.items():
-                target.samplers.append(self._start(target.pid, f"{stem}.{part}", options))
-            write_json(self._folder / f"{stem}.json", _sidecar(target, spawn_ns))
+            for part, options in rates.options(target.role).items():
+                target.samplers.append(self._start(target.pid, f"{stem}.{part}", (*options, "-d", str(rates.seconds))))
+            write_json(self._folder / f"{stem}.json", _sidecar(target, spawn_ns, rates))
         except OSError as error:
             self._refuse(f"py-spy cannot be started: {error.strerror}")
 
     def _start(self, pid: int, name: str, options: tuple[str, ...]) -> _Sampler:
         assert self._binary is not None
         errors = self._folder / f"{name}.err"
-        argv = [self._binary, "record", "-p", str(pid), *_COMMON, *options, "-d", str(WINDOW_S)]
+        argv = [self._binary, "record", "-p", str(pid), *_COMMON, *options]
         argv += ["-o", str(self._folder / name)]
         with open(errors, "wb") as out:
             process = subprocess.Popen(
@@ -226,17 +249,17 @@ def _gap_ns(age_ns: int) -> int:
     return (WINDOW_S if dense else DENSE_S) * 1_000_000_000
 
 
-def _sidecar(target: _Target, spawn_ns: int) -> dict[str, object]:
+def _sidecar(target: _Target, spawn_ns: int, rates: Rates) -> dict[str, object]:
     return {
         "pid": target.pid,
         "thread": target.thread,
         "role": target.role,
         "part": target.window,
         "spawn_ns": spawn_ns,
-        "hz": HZ,
-        "gil_hz": GIL_HZ,
-        "active_hz": ACTIVE_HZ,
-        "seconds": WINDOW_S,
+        "hz": rates.hz,
+        "gil_hz": rates.gil_hz,
+        "active_hz": rates.active_hz,
+        "seconds": rates.seconds,
     }
 
 

@@ -77,15 +77,21 @@ def read(folder: Path, threads: Mapping[int, int]) -> tuple[dict[int, Samples], 
 
 def _window(into: Gathered, about: dict[str, float], trace: Path, stem: str) -> None:
     thread, spawn_ns = int(about["thread"]), int(about["spawn_ns"])
-    into.hz, into.gil_hz, into.active_hz = about["hz"], about["gil_hz"], about["active_hz"]
-    period = int(1e9 / into.hz)
+    hz = about["hz"]
+    into.hz, into.gil_hz = into.hz or hz, into.gil_hz or about["gil_hz"]
+    into.active_hz = into.active_hz or about["active_hz"]
+    period = int(1e9 / hz)
     for start, end, stack in _stretches(json.loads(trace.read_text()), thread):
         into.add(spawn_ns + start, spawn_ns + end, stack, period)
     for name in ("gil", "active"):
         path = Path(f"{stem}.{name}.txt")
         if path.exists():
             counts = getattr(into, name) or Counter()
-            counts.update(_counts(path.read_text(errors="replace").splitlines(), thread))
+            scale = (
+                getattr(into, f"{name}_hz") / about[f"{name}_hz"]
+            )  # a count stands for the same time in every window
+            for stack, count in _counts(path.read_text(errors="replace").splitlines(), thread).items():
+                counts[stack] += round(count * scale)
             setattr(into, name, counts)
 
 
