@@ -141,9 +141,10 @@ class Fetching:
 
     def time_pickling(self) -> None:
         """Stand in for the pickler that this process's queues use: it works in the queue's own thread."""
-        import multiprocessing.queues as queues
+        from multiprocessing import queues
 
-        original, fetching = queues._ForkingPickler, self
+        module: Any = queues  # the name is private, and missing from the types
+        original, fetching = module._ForkingPickler, self
 
         class Pickler(original):  # type: ignore[misc, valid-type]
             @classmethod
@@ -154,7 +155,7 @@ class Fetching:
                 finally:
                     fetching.pickled_ns += time.monotonic_ns() - start
 
-        queues._ForkingPickler = Pickler
+        module._ForkingPickler = Pickler
 
     def timed(self, collate: Any) -> Any:
         def timed_collate(samples: Any) -> Any:

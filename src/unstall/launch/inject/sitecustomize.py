@@ -44,9 +44,10 @@ class AfterImport:
         spec = self._real_spec(name, path, target)
         if spec is None or not hasattr(spec.loader, "exec_module"):
             return None
-        loader, execute = spec.loader, spec.loader.exec_module
+        loader: Any = spec.loader
+        execute = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             execute(module)
             try:
                 del loader.exec_module  # so that a reload finds the loader as it was
