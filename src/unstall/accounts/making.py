@@ -78,17 +78,22 @@ def _of_main(tables: Iterable[Labelled | None]) -> Iterator[tuple[Stack, float, 
 def _below(stack: Stack, producer: Place | None) -> tuple[str, Stack] | None:
     """Return the part of the work and the frames below what called for it, or None where no batch is being made."""
     if producer is not None:
-        at = [n for n, p in enumerate(stack) if p.file == producer.file and p.function == producer.function]
+        at = [n for n, p in enumerate(stack) if p.file == producer.file and _name(p) == producer.function]
         return ("source", stack[at[0] :]) if at else None
     files = [place.file.replace("\\", "/") for place in stack]
     at = [n for n, file in enumerate(files) if file.endswith(_FETCH)]
     if not at:
         return None
     below = stack[at[-1] + 1 :]
-    collates = any(file.endswith(_COLLATE[0]) and p.function == _COLLATE[1] for p, file in zip(stack, files))
+    collates = any(file.endswith(_COLLATE[0]) and _name(p) == _COLLATE[1] for p, file in zip(stack, files))
     return ("collate" if collates else "getitem"), tuple(
         p for p in below if "unstall/probes/" not in p.file.replace("\\", "/")
     )
+
+
+def _name(place: Place) -> str:
+    """Return a frame's function without its class and the functions around it: the sampler may name it in full."""
+    return place.function.rpartition(".")[2]
 
 
 def _enter(

@@ -150,4 +150,5 @@ def rows_line(use: LoaderUse, lines: tuple[BatchLine, ...]) -> Line | None:
         return line.line
     small = use.batch_cpu_ns / samples <= SMALL_ROW_NS and use.nbytes / samples <= SMALL_ROW_BYTES
     plain = line is None or (line.callee == "" and use.dataset_at is not None) or use.dataset.startswith(_IN_MEMORY)
+    plain = plain and use.collate == "default_collate"  # what a user puts together may not be rows of one array
     return use.site if small and plain and use.site.file else None

@@ -55,6 +55,7 @@ def _use(dataset: str, samples: int, nbytes: int) -> LoaderUse:
         draws_random=False,
         samples=samples,
         nbytes=nbytes,
+        collate="default_collate",
         dataset=dataset,
     )
 
@@ -125,7 +126,7 @@ class RowByRow(Cause):
                 "loader = DataLoader(rows, batch_size=400, shuffle=True)  # <- fault",
                 "loader = DataLoader(rows, sampler=BatchSampler(RandomSampler(rows), 400, False), batch_size=None)",
             ),
-            also=frozenset({"data/starved-loader"}),
+            also=frozenset({"data/starved-loader", "kernels/too-few-threads"}),
             edited=False,
         ),
     )

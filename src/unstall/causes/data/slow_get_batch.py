@@ -28,6 +28,7 @@ from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import BatchLine, LoaderUse, Tables
 
+LEAST_BATCH_NS = 500_000  # what slicing a small batch out of memory may take
 LEAST_PART = 0.3  # of the function's samples on a line; with less the function itself is named
 _MS = 1_000_000
 _PICTURE = """
@@ -88,13 +89,14 @@ class SlowGetBatch(Cause):
                 "torch.tensor([[code[c] for c in text[r : r + 32]] for r in rows])  # <- fault",
                 "codes[rows[:, None] + torch.arange(32)]",
             ).replace("labels =", "codes = torch.tensor([code[c] for c in text])\nlabels ="),
+            also=frozenset({"kernels/too-few-threads"}),
             edited=False,
         ),
     )
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
-            if use.trains and use.number < 0:
+            if use.trains and use.number < 0 and use.batch_wall_ns >= LEAST_BATCH_NS:
                 wait = wait_of(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield self._of(use, wait, tables)

@@ -205,7 +205,7 @@ class SlowTransform(Cause):
             .replace("  # <- fault", "")
             .replace("in DataLoader(Numbers()", "in DataLoader(numbers")
             .replace("    for epoch", "    numbers = Numbers()\n    for epoch"),
-            also=frozenset({"data/starved-loader", "data/row-by-row"}),
+            also=frozenset({"kernels/too-few-threads", "data/starved-loader", "data/row-by-row"}),
             edited=False,
         ),
     )

@@ -114,7 +114,9 @@ class SlowWorkerStart(Cause):
         Planted(
             before=_SCRIPT,
             after=_SCRIPT.replace("  # <- fault", "").replace(', multiprocessing_context="spawn"', ""),
-            also=frozenset({"data/starved-loader", "data/slow-transform", "data/row-by-row"}),
+            also=frozenset(
+                {"kernels/too-few-threads", "data/starved-loader", "data/slow-transform", "data/row-by-row"}
+            ),
             edited=False,
         ),
     )

@@ -162,7 +162,7 @@ class StarvedLoader(Cause):
         Planted(
             before=_SCRIPT,
             after=_SCRIPT.replace("num_workers=0)  # <- fault", "num_workers=8)"),
-            also=frozenset({"data/slow-worker-start"}),
+            also=frozenset({"kernels/too-few-threads", "data/slow-worker-start"}),
         ),
     )
 

@@ -118,7 +118,9 @@ class ThreadsInWorkers(Cause):
         Planted(
             before=_SCRIPT,
             after=_SCRIPT.replace("    torch.set_num_threads(8)  # <- fault\n", ""),
-            also=frozenset({"data/slow-transform", "data/starved-loader", "data/slow-worker-start"}),
+            also=frozenset(
+                {"kernels/too-few-threads", "data/slow-transform", "data/starved-loader", "data/slow-worker-start"}
+            ),
         ),
     )
 

@@ -136,7 +136,9 @@ class WorkersRespawned(Cause):
         Planted(
             before=_SCRIPT,
             after=_SCRIPT.replace("num_workers=2)  # <- fault", "num_workers=2, persistent_workers=True)"),
-            also=frozenset({"data/starved-loader", "data/row-by-row", "data/slow-worker-start"}),
+            also=frozenset(
+                {"kernels/too-few-threads", "data/starved-loader", "data/row-by-row", "data/slow-worker-start"}
+            ),
         ),
     )
 
