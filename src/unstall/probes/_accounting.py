@@ -11,10 +11,10 @@ allocated or called, and a time read before such a collection is not taken for t
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from itertools import compress
 
-from unstall.model.wire import ACTIVITIES, PHASES, Activity, Phase
+from unstall.model.wire import ACTIVITIES, Activity, Phase
 
 UNKNOWN = int(Activity.UNKNOWN)
 MOST_MARKS = 8192  # of one row; a row that reached it changed its phase more often, and its marks tell a part only
@@ -24,7 +24,7 @@ class Accounting:
     """Time by cell since the last `take`.
 
     Attributes:
-        spent: ns by cell, as `wire.cell` numbers them.
+        spent: ns by cell, as `wire.cell` numbers them; cells without time are left out.
         stack: open cells, the innermost last; ``stack[0]`` is the base, the phase of time that nothing encloses.
         marks: (phase, ns it began) in order, since the last `take`.
     """
@@ -36,7 +36,7 @@ class Accounting:
     ) -> None:
         self.clock = clock
         self.last = origin_ns
-        self.spent = [0] * (PHASES * ACTIVITIES)
+        self.spent: defaultdict[int, int] = defaultdict(int)
         self.stack = [phase * ACTIVITIES + UNKNOWN]
         self.marks: list[tuple[int, int]] = [(int(phase), origin_ns)]
 
@@ -104,7 +104,8 @@ class Accounting:
 
     def take(self) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]]]:
         """Return (now, [(cell, ns)] that are not zero, marks) and begin anew."""
-        spent, fresh = self.spent, [0] * len(self.spent)
+        fresh: defaultdict[int, int] = defaultdict(int)
+        spent = self.spent
         now = self.clock()
         if now < self.last:
             now = self.last
@@ -112,4 +113,4 @@ class Accounting:
         self.last = now
         self.spent = fresh
         marks, self.marks = self.marks, [(self.stack[-1] // ACTIVITIES, now)]
-        return now, list(compress(enumerate(spent), spent)), marks
+        return now, sorted(entry for entry in spent.items() if entry[1]), marks

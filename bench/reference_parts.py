@@ -1,0 +1,110 @@
+"""The parts of the recorder, each called by itself, and the reference loop under the recorder in this process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from unstall.launch import recording as recordings
+from unstall.model.wire import Kind, Phase
+from unstall.probes import start
+from unstall.probes._around import around
+from unstall.probes._recorder import Probe, Recorder
+
+_started: list[Recorder] = []
+
+
+def recorder() -> Recorder:
+    """Return the recorder of this process, started with every probe that the reference loop calls."""
+    if not _started:
+        folder = recordings.create("bench", tempfile.mkdtemp(), os.environ)
+        recordings.write_config(folder, {})
+        _started.append(start(str(folder), time.monotonic_ns(), _at_once))
+    return _started[0]
+
+
+def _at_once(name: str, callback: Callable[[ModuleType], None]) -> None:
+    if name == "torch":
+        callback(torch)
+
+
+def training() -> Callable[[], None]:
+    """Return one step of the reference loop, on small tensors: what it calls is alike."""
+    recorder()
+    data = TensorDataset(torch.randn(640, 3, 4, 4), torch.randint(10, (640,)))
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16, 10))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(data, batch_size=2)
+
+    loop = batches()
+
+    def step() -> None:
+        images, labels = next(loop)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def parts() -> dict[str, tuple[Callable[[], object], int]]:
+    """Return each part by name: the call, and how often to call it in a round."""
+    of = recorder()
+    accounting = of.accounting
+    probe = Probe("bench", of)
+    wrapped = around(probe, _nothing, _token, _nothing)
+
+    def enter_and_leave() -> None:
+        accounting.leave(accounting.enter_phase(Phase.FORWARD))
+
+    def span() -> None:
+        of.span(Kind.LOAD, 1, 2, "loader:0", 0, rare=True)
+        if len(of._spans) > 5000:
+            of._spans.clear()
+            of._span_count = 0
+
+    phases = (Phase.FETCH, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+    def enter_phases() -> None:
+        for phase in phases:
+            accounting.leave(accounting.enter_phase(phase))
+
+    def close() -> None:  # a row of the usual cells; entering them is taken off below
+        enter_phases()
+        of.step = 500  # no step at which a probe looks at more
+        of.close_step(0)
+        if len(of._pending) > 3000:
+            of._pending.clear()
+
+    return {
+        "enter and leave": (enter_and_leave, 5000),
+        "wrapper": (lambda: wrapped(1), 5000),
+        "span": (span, 2000),
+        "close a step": (close, 500),
+        "fetch": (_fetch(), 200),
+    }
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _token(*_: object) -> int:
+    return 1
+
+
+def _fetch() -> Callable[[], object]:
+    """Return a fetch of an empty batch in the training process, as the probe of fetches sees it."""
+    fetcher = _MapDatasetFetcher([0, 1], True, lambda batch: batch, False)
+    return lambda: fetcher.fetch([0, 1])
