@@ -18,6 +18,7 @@ TEAM = 1.5  # CPU time of all threads of a worker over that of the fetch's own; 
 CROWDED = 1.25  # runnable threads a core; below it they have room
 MERE_CALL = 0.95  # of a line's samples on one line that it leads to: then that one is named
 LEAST_WAIT = 0.1  # of the step; a loop that spends less on its batches has no fault in how it makes them
+LEAST_BATCH_NS = 500_000  # a batch made in less is made well, whatever its share of a small step
 LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
 MANY_ROWS = 16  # samples a batch
 SMALL_ROW_NS = 60_000  # CPU time a sample; 14 us is what a row of a TensorDataset takes, put together with the others
@@ -143,7 +144,7 @@ def gist(line: BatchLine) -> str:
 def rows_line(use: LoaderUse, lines: tuple[BatchLine, ...]) -> Line | None:
     """Return the line to blame where rows of data in memory are fetched one by one and put together again, or None."""
     samples = use.samples or use.batch_size or 0
-    if samples < MANY_ROWS or use.iterable or not is_busy(use):
+    if samples < MANY_ROWS or use.iterable or not is_busy(use) or use.batch_cpu_ns < LEAST_BATCH_NS:
         return None
     line = heaviest(lines, "getitem")
     if line is not None and _TABLES.search(line.callee):

@@ -20,7 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
-from unstall.causes.data._input import LEAST_SAMPLES, LEAST_WAIT, Wait, gist, heaviest, share_of, wait_of
+from unstall.causes.data._input import (
+    LEAST_BATCH_NS,
+    LEAST_SAMPLES,
+    LEAST_WAIT,
+    Wait,
+    gist,
+    heaviest,
+    share_of,
+    wait_of,
+)
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
@@ -28,7 +37,6 @@ from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import BatchLine, LoaderUse, Tables
 
-LEAST_BATCH_NS = 500_000  # what slicing a small batch out of memory may take
 LEAST_PART = 0.3  # of the function's samples on a line; with less the function itself is named
 _MS = 1_000_000
 _PICTURE = """

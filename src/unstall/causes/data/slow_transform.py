@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
     CROWDED,
+    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
@@ -212,7 +213,12 @@ class SlowTransform(Cause):
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
-            if use.trains and use.getitem_ns and is_busy(use) and crowd(use, tables.cores) < CROWDED:
+            if (
+                use.trains
+                and (use.getitem_ns or 0) >= LEAST_BATCH_NS
+                and is_busy(use)
+                and crowd(use, tables.cores) < CROWDED
+            ):
                 wait = wait_of(use, ledger, tables)
                 line = heaviest(tables.batch_lines, "getitem")
                 if wait.share >= LEAST_WAIT and line is not None and rows_line(use, tables.batch_lines) is None:
