@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,3 +261,15 @@ def test_shifting_the_clock_changes_nothing(by: int) -> None:
     seen = replace(seen, gil=in_steps(seen, (LOG, 1.0)), active=in_steps(seen, (MATH, 1), (BACK, 1), (LOG, 1)))
     moved = rank(rows(table, by), samples=replace(seen, at_ns=seen.at_ns + by))
     assert spent(account(run(moved))) == spent(account(run(rank(rows(table), samples=seen))))
+
+
+def test_a_write_to_the_page_cache_is_input_and_output(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("total = left @ right\nfile.write(block)\n")
+    writes, computes = (Place(str(script), 2, "main"),), (Place(str(script), 1, "main"),)
+    table = steady({F: 60 * MS, N: 40 * MS})
+    samples = every_step(table, {MATH: [10, 30, 50], writes: [70, 75], computes: [85, 90]})
+    samples = replace(samples, gil={}, active=in_steps(samples, (MATH, 1), (writes, 1), (computes, 1)))
+    found = spent(account(run(rank(rows(table), samples=samples))), steps=range(50))
+    assert found[Phase.BETWEEN, Activity.IO] == pytest.approx(0.5 * 50 * 40 * MS, rel=0.05)
+    assert found[Phase.BETWEEN, Activity.COMPUTE] == pytest.approx(0.5 * 50 * 40 * MS, rel=0.05)

@@ -48,6 +48,10 @@ _MEASURED = (
     ("torch/serialization.py", Activity.IO),
 )
 _COLLECTS = re.compile(r"\bcollect\(")
+# calls whose time in the kernel is on a CPU, without the lock, and still no computing: a page cache is copied to
+_READS_OR_WRITES = re.compile(
+    r"\b(write|writelines|flush|fsync|fdatasync|read|readline|readlines|readinto|pread|pwrite|recv|recv_into|send|sendall|urlopen)\("
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +236,8 @@ def _rates(samples: Samples) -> NDArray[np.float64]:
                 running = _share(ran * active_hz, seconds * active_hz, running) if active is not None else running
             known[keys] = python, max(running, python)
         python, running = known[keys]
+        if _READS_OR_WRITES.search(code_of(stack[-1].file, stack[-1].line)):
+            running = python
         rates[n] = python, running - python, 1 - running
     return rates
 
