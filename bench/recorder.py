@@ -52,7 +52,9 @@ def observe(steps: int, mode: str) -> Steps:
     """Run the loop once in a fresh process: *mode* is plain, recorder, profiler or stacks."""
     env = environment(recording() if mode == "recorder" else None)
     arguments = [mode] if mode in ("profiler", "stacks") else []
-    done = subprocess.run([sys.executable, str(LOOP), str(steps), *arguments], env=env, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [sys.executable, str(LOOP), str(steps), *arguments], env=env, stdout=subprocess.PIPE, check=True
+    )
     found: Steps = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -142,7 +144,10 @@ def counted() -> None:
         print(f"  {name:16} {times:6.2f} x {cost[name]:8.0f} ns = {times * cost[name] / 1e3:7.2f} us")
     print(f"  {'in all':16} {'':22} {total / 1e3:7.2f} us a step")
     rest = {name: times for name, times in calls.items() if not any(name in of for of in CALLS.values())}
-    print("  called from these:", ", ".join(f"{name} {times:g}" for name, times in sorted(rest.items(), key=lambda x: -x[1])[:14]))
+    print(
+        "  called from these:",
+        ", ".join(f"{name} {times:g}" for name, times in sorted(rest.items(), key=lambda x: -x[1])[:14]),
+    )
 
 
 # ---------------------------------------------------------------- observed
@@ -188,7 +193,9 @@ def sampler_and_disk(steps: int) -> None:
     for kind, pattern in (("rows, spans, batches", "*.wire"), ("stacks", "stacks-*"), ("machine", "machine.jsonl")):
         size = sum(path.stat().st_size for path in folder.glob(pattern))
         print(f"  {kind:22} {size / 1e6:7.2f} MB, {size / 1e6 / seconds * 3600:7.1f} MB an hour at this rate")
-    print("  rows and spans are rolled up after 4000 steps, stacks and readings come seldom after ten minutes: less then")
+    print(
+        "  rows and spans are rolled up after 4000 steps, stacks and readings come seldom after ten minutes: less then"
+    )
 
 
 def main() -> None:
