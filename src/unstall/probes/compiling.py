@@ -116,8 +116,8 @@ class Compiling:
         user, library = call_site(3)
         function = getattr(type(model), "forward", None) if isinstance(model, torch.nn.Module) else model
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, torch.nn.Module):
-            function = type(owner).forward
+        if isinstance(owner, torch.nn.Module):  # Module.compile passes a bound method on
+            model, function = owner, type(owner).forward
         code = getattr(function, "__code__", None)
         self.recorder.fact(
             {
