@@ -35,11 +35,11 @@ LEAST_NS = 1_000_000_000  # in all; a start of less is no matter for a training
 LEAST_FORK_NS = 500_000_000  # a worker; a fork takes 5 to 50 ms, on a busy machine several times that
 HANDED_OVER = 0.4  # of the start spent in making the iterator: there the dataset is pickled
 _SECOND = 1_000_000_000
-_PICTURE = """
-    step   |ssssssssss|ssssssssss
-    main   |DDDDDDDDFB|DDDDDDDDFB
-    host   |wwwwwwww..|wwwwwwww..
-"""
+_PICTURE = f"""
+    step   |{"." * 2999}|ssssssssss|ssssssssss
+    main   |{"D" * 2999}|DFFFFBBBBO|DFFFFBBBBO
+    host   |{"w" * 2999}|w.........|w.........
+"""  # the first 3 s are drawn as the start takes them
 _SCRIPT = """\
 import torch
 from torch import nn

@@ -109,6 +109,16 @@ class ThreadsInWorkers(Cause):
         ),
         Silent(
             _PICTURE,
+            "the batch waits for a disk or the net: what its queue's thread adds to little CPU time is no team's work",
+            Given(
+                tables={
+                    "loaders": (replace(_USE, batch_cpu_ns=_MS // 2, batch_team_cpu_ns=2 * _MS),),
+                    "cores": Cores(2.0, 1, 1.0, 1.0),
+                }
+            ),
+        ),
+        Silent(
+            _PICTURE,
             "more threads are allowed than are used: all CPU time is the fetch's own thread's",
             Given(tables={"loaders": (replace(_USE, batch_team_cpu_ns=1 * _MS),), "cores": Cores(2.0, 1, 1.0, 1.0)}),
         ),
