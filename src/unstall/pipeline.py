@@ -29,7 +29,7 @@ from unstall.model.report import Job, Report
 from unstall.model.run import Facts, Run
 from unstall.readers import recording as reader
 
-COST_OF_A_ROW_NS = 40_000  # of the recorder on the training thread a step; measured by bench/recorder.py
+STEP_COST_NS = 40_000  # of the recorder on the training thread, a step; measured by bench/recorder.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ def run(argv: list[str], options: RunOptions) -> Report:
     try:
         recordings.update(folder, {**about, "facts": dict(machine_facts(os.environ))})
     except OSError as error:
-        raise UnstallError(f"{folder} cannot be recorded to: {error.strerror}.\nPass another folder with --out.") from None
+        raise UnstallError(
+            f"{folder} cannot be recorded to: {error.strerror}.\nPass another folder with --out."
+        ) from None
     tell = options.status
     status = None if tell is None else lambda seconds, seen: tell(f"recording, {seconds:.0f} s")
     launched = supervise.launch(command.argv, os.environ, folder, status=status)
@@ -160,24 +162,48 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
     warmup = recorded.facts.number("warmup")
     ledger, tables, segments = account(recorded, None if warmup is None else int(warmup))
     said = explained(recorded, ledger, tables, segments, job=job)
-    steps = segments.steps
+    steps, ranks = segments.steps, recorded.ranks
     times = summary.step_times(steps)
-    parts = summary.step_parts(ledger, steps, len(recorded.ranks))
+    parts = summary.step_parts(ledger, steps, len(ranks))
     walls = tuple(int(wall) for wall in ledger.wall_R)
-    median = times.median if times else 0
-    edges = sum(rank.seen_start_ns - rank.start_ns + rank.end_ns - rank.seen_end_ns for rank in recorded.ranks)
-    unknown = ledger.total_ns(activity=Activity.UNKNOWN) - edges
+    edges_ns = sum(rank.seen_start_ns - rank.start_ns + rank.end_ns - rank.seen_end_ns for rank in ranks)
     stopped = recorded.facts.text("stopped") or ""
     outside_ns = walls[0] - ledger.total_ns(steps=steps.steady, rank=0)
+    median_ns = times.median if times else 0
+    threads = ranks[0].facts.number("threads.intra") or 1.0
     return Report(
-        ended.command, 0 if stopped else ended.exit_code, bool(stopped), stopped, ended.reap_ns - ended.spawn_ns, walls, steps.count, steps.steady_count,
-        int(steps.weight_S[: steps.steady[0]].sum()) if steps.steady.size else steps.count, times, parts,
-        summary.outside(ledger, steps, walls[0]), summary.bound_by(parts), max(0, unknown) / max(1, sum(walls)), edges,
-        COST_OF_A_ROW_NS / median if median else 0.0, "40 us a step, measured by bench/recorder.py; stack samples are taken from outside",
-        said.findings, said.remedies, said.candidates, said.abstained, _warnings(recorded, ended, steps.steady_count),
-        summary.rank_summaries(ledger, steps, recorded), tuple(sorted(recorded.coverage.observed)), recorded.coverage.missing,
-        recorded.facts, job, summary.project(job, median, outside_ns, said.findings), ledger, folder, _load(tables),
-    )  # fmt: skip
+        command=ended.command,
+        exit_code=0 if stopped else ended.exit_code,
+        stopped_by_us=bool(stopped),
+        stop_reason=stopped,
+        wall_ns=ended.reap_ns - ended.spawn_ns,
+        rank_wall_ns=walls,
+        steps=steps.count,
+        steady_steps=steps.steady_count,
+        warmup_steps=int(steps.weight_S[: steps.steady[0]].sum()) if steps.steady.size else steps.count,
+        step_ns=times,
+        step_parts=parts,
+        outside=summary.outside(ledger, steps, walls[0]),
+        bound_by=summary.bound_by(parts),
+        unknown_share=max(0, ledger.total_ns(activity=Activity.UNKNOWN) - edges_ns) / max(1, sum(walls)),
+        edges_ns=edges_ns,
+        overhead_share=STEP_COST_NS / median_ns if median_ns else 0.0,
+        overhead_how=f"{STEP_COST_NS / 1000:.0f} us a step, measured by bench/recorder.py; stacks are read from outside",
+        findings=said.findings,
+        remedies=said.remedies,
+        candidates=said.candidates,
+        abstained=said.abstained,
+        warnings=_warnings(recorded, ended, summary.starved(ledger, steps, tables.cores, threads), steps.steady_count),
+        ranks=summary.rank_summaries(ledger, steps, recorded),
+        observed=tuple(sorted(recorded.coverage.observed)),
+        missing=recorded.coverage.missing,
+        facts=recorded.facts,
+        job=job,
+        projection=summary.project(job, median_ns, outside_ns, said.findings),
+        ledger=ledger,
+        recording=folder,
+        machine_load=_load(tables),
+    )
 
 
 def _load(tables: Evidence) -> str:
@@ -187,8 +213,9 @@ def _load(tables: Evidence) -> str:
     return f"other programs kept {cores.others_busy:.1f} of {cores.usable:g} cores busy"
 
 
-def _warnings(recorded: Run, ended: reader.Ended, steady: int) -> tuple[str, ...]:
-    said = [f"probe {message}" for message in recorded.coverage.trouble]
+def _warnings(recorded: Run, ended: reader.Ended, starved: str, steady: int) -> tuple[str, ...]:
+    said = [starved] if starved else []
+    said += [f"probe {message}" for message in recorded.coverage.trouble]
     cut = recorded.facts.known.get("cut")
     if isinstance(cut, list) and cut:
         said.append(

@@ -11,7 +11,11 @@ from unstall.model.ledger import Activity, Ledger, Phase
 from unstall.model.report import Job, Projection, RankSummary, Share, StepTimes
 from unstall.model.run import Run
 from unstall.model.steps import Steps
+from unstall.model.tables import Cores
 
+LEAST_STARVED = 0.1  # of the steady time; below it the machine is shared as machines are
+LEAST_OTHERS = 0.5  # cores that other programs keep busy
+CROWDED = 1.5  # threads a core; from there on the training is in its own way
 LEAST_PART = 0.003  # of the step; smaller activities are summed up as "other"
 NAMES = {
     Activity.COMPUTE: "compute", Activity.LOAD: "loading", Activity.WAIT_DATA: "waiting for data", Activity.COPY: "copying",
@@ -97,6 +101,25 @@ def bound_by(parts: Sequence[Share]) -> str:
     return (
         f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes {largest.share:.0%} of the step, most of it {first}; "
         f"the rest takes {rest / 1e6:.3g} ms, so no fix of it alone can give more than {most}."
+    )
+
+
+def starved(ledger: Ledger, steps: Steps, cores: Cores, threads: float) -> str:
+    """Return a sentence where other programs kept the training from the CPU, or "".
+
+    It is the machine's matter and no fault of the script, so it is no finding. n cores that others keep busy can hold a step up for n
+    times its length at most; a training with more threads than cores crowds itself out, which is a cause of its own.
+    """
+    others = cores.others_busy or 0.0
+    whole = ledger.total_ns(steps=steps.steady)
+    if others < LEAST_OTHERS or threads * cores.ranks_here > CROWDED * cores.usable or not whole:
+        return ""
+    share = min(ledger.total_ns(steps=steps.steady, activity=Activity.STARVED) / whole, others)
+    if share < LEAST_STARVED:
+        return ""
+    return (
+        f"for {share:.0%} of the steady time the training was ready to run and had no CPU: other programs kept {others:.1f} of "
+        f"{cores.usable:g} cores busy. The script is not to blame; measure again on a quiet machine before anything is changed"
     )
 
 
