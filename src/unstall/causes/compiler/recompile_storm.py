@@ -274,7 +274,7 @@ print(loss.item())
         longest = max(windows, key=lambda window: window.ns)
         return Finding(
             self.id,
-            f"{count} recompilations took {total_ns / 1e9:.3g} s, because {change.value}.",
+            f"{_said(count)} took {total_ns / 1e9:.3g} s, because {change.value}.",
             where,
             scope,
             _stakes(counted),
@@ -360,3 +360,7 @@ def _notes(change: Change, windows: list[Compile], count: int) -> tuple[str, ...
     if max(window.number for window in windows) >= 7:
         notes.append("the compiler gives up after recompile_limit (8) programs of one function and runs it uncompiled")
     return tuple(notes)
+
+
+def _said(count: int) -> str:
+    return "One recompilation" if count == 1 else f"{count} recompilations"
