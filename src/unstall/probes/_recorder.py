@@ -192,10 +192,17 @@ class Recorder:
         if self.role == "forked":
             self.role = "main"
             self._note("torch")
-            from multiprocessing import util
-
-            util.Finalize(None, self.end, exitpriority=-100)
         return True
+
+    def _end_with_child(self) -> None:
+        """Arrange for `end` in a child of multiprocessing, which runs finalizers as it ends, and no atexit callbacks.
+
+        Not earlier than at the first step: the child forgets all finalizers after it has imported the main module.
+        """
+        from multiprocessing import process, util
+
+        if process.parent_process() is not None:
+            util.Finalize(None, self.end, exitpriority=-100)
 
     # ------------------------------------------------------------ what probes report
 
@@ -214,7 +221,8 @@ class Recorder:
 
     def write_later(self, kind: int, payload: bytes) -> None:
         """Append a frame with the next rows: no system call now."""
-        self._pending.append(wire.HEAD.pack(kind, len(payload)) + payload)
+        if not self.ended:
+            self._pending.append(wire.HEAD.pack(kind, len(payload)) + payload)
 
     def text(self, text: str) -> int:
         """Return the id of *text* in the file; 0 once the recording has ended."""
@@ -277,6 +285,7 @@ class Recorder:
         if not self.trains:
             self.trains = True
             self._note("trains", rank=os.environ.get("RANK"))
+            self._end_with_child()
         self.step += 1
         self._row(1, closer)
         self.accounting.set_base(Phase.BETWEEN)
