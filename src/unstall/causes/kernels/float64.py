@@ -116,12 +116,13 @@ print(loss.item())
             return
         compute = {e: ns for e, ns in tables.steady_parts.items() if e[0] in IN_TORCH and e[1] is Activity.COMPUTE}
         compute_ns, steps = sum(compute.values()), max(1, tables.steady_steps)
+        work = compute_ns / max(1, tables.steady_ns)
         low, claimed, high = (part * share * compute_ns for part in SAVED)
         if claimed < LEAST_SHARE * tables.steady_ns:
             return
         yield Finding(
             self.id,
-            f"{share:.0%} of the parameters are float64, and {compute_ns / tables.steady_ns:.0%} of the step is tensor work.",
+            f"{share:.0%} of the parameters are float64, and {work:.0%} of the step is tensor work.",
             where,
             Scope.STEADY,
             tuple(Stake(p, a, round(SAVED[1] * share * ns)) for (p, a), ns in compute.items()),
@@ -136,7 +137,7 @@ print(loss.item())
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
-        why = "cast the data with .float() where it is made, and keep the model in float32; losses differ in their digits"
+        why = "cast the data with .float() where it is made, keep the model in float32; losses differ in their digits"
         yield Remedy(f"{self.id}#float32", "train in float32", Safety.CHANGES_TRAINING, (), (), why)
 
 
