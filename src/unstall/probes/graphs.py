@@ -58,12 +58,15 @@ class Graphs:
         self.passes += 1
         if not self.told or self.passes == RECENT:  # the first may be a trial of something else
             self.tell({"graphs.backward_by": call_site(3)[0], "graphs.kept_by_request": bool(keep)})
+        marks = self.passes <= MARK_FIRST or self.passes % MARK_EVERY == 0
+        if not marks and self.passes % LOOK_EVERY and self.passes not in WALK_AT:
+            return
         root = next((node for tensor in outputs if (node := getattr(tensor, "grad_fn", None)) is not None), None)
         if root is None:
             return
         if self.passes in WALK_AT:
             self.walk(root)
-        if self.passes <= MARK_FIRST or self.passes % MARK_EVERY == 0:
+        if marks:
             self.mark(root)
         if self.passes % LOOK_EVERY == 0 or self.passes in WALK_AT:
             self.look()
