@@ -248,8 +248,10 @@ def _empty(folder: Path, why: str, job: Job, argv: list[str], launched: supervis
     """Return the report of a command of which there is no account: its wall time, and why there is no more."""
     wall = launched.reap_ns - launched.spawn_ns
     return Report(
-        redacted(argv), launched.exit_code, False, "", wall, (wall,), 0, 0, 0, None, (), (), "No step was found.", 1.0, wall, 0.0,
-        "nothing was recorded", (), (), (), (), (why,), (), (), {}, Facts(dict(machine_facts(os.environ))), job, None, None, str(folder),
+        redacted(argv), launched.exit_code, False, "", wall, (wall,), 0, 0, 0, None, (), (), "No step was found.",
+        1.0, wall, 0.0,
+        "nothing was recorded", (), (), (), (), (why,), (), (), {}, Facts(dict(machine_facts(os.environ))), job, None,
+        None, str(folder),
     )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ AHEAD = 2  # steps between a rank's decision to stop and the stop: no other rank
 class Limits:
     """The limits of config.json.
 
-    Steps are counted alike on every rank, so ``step_limit`` needs no word between them. For ``seconds`` rank 0 decides, and
-    writes the step to stop at into the recording; the others look for it at the end of each step.
+    Steps are counted alike on every rank, so ``step_limit`` needs no word between them. For ``seconds`` rank 0
+    decides, and writes the step to stop at into the recording; the others look for it at the end of each step.
     """
 
     __slots__ = ("_file", "_seconds", "_start_ns", "_steps", "_stop_at")

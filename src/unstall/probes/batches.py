@@ -82,7 +82,7 @@ class Producers:
         self.returned.clear()
 
     def wrap(self, frame: FrameType, code: CodeType) -> bool:
-        """Wrap the function of *code* where its module or its object's class holds it; return whether that could be done."""
+        """Wrap the function of *code* where its module or its object's class holds it; return whether it could be."""
         owner: Any = frame.f_globals
         function = owner.get(code.co_name)
         if getattr(function, "__code__", None) is code:

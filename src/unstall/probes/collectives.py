@@ -11,8 +11,10 @@ from unstall.probes._sites import call_site
 
 AFTER = "torch.distributed.distributed_c10d"
 OPERATIONS = (
-    "all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "barrier", "broadcast",
-    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "all_to_all", "all_to_all_single",
+    "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor",
     "scatter", "scatter_object_list", "send",
 )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Stack samples from a thread of the training process: the fall-back where no sampler may attach from outside.
 
-It is worse: beside C calls that hold the interpreter lock the shares are off by tens of points, and a sample costs the
-training about 0.15 ms. So it is slow, starts only when the launcher says that it was refused, and weighs each sample with the time since
-the one before.
+It is worse: beside C calls that hold the interpreter lock the shares are off by tens of points, and a sample costs
+the training about 0.15 ms. So it is slow, starts only when the launcher says that it was refused, and weighs each
+sample with the time since the one before.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def _ended(about: dict[str, Any]) -> Ended:
     return Ended(
         tuple(about.get("command", ())), about.get("cwd", ""), int(about.get("pid") or 0), int(about["spawn_ns"]),
         int(about.get("reap_ns") or about["spawn_ns"]), int(about.get("exit_code") or 0),
-        {int(pid): int(at) for pid, at in (about.get("rank_exits") or {}).items()}, about.get("refused") or "", about.get("facts") or {}, about.get("warmup"),
+        {int(pid): int(at) for pid, at in (about.get("rank_exits") or {}).items()},
+        about.get("refused") or "", about.get("facts") or {}, about.get("warmup"),
     )  # fmt: skip
 
 
@@ -190,7 +191,7 @@ def _rank(process: Process, workers: list[Process], ended: Ended, folder: Path) 
 
 
 def _process_start(process: Process, folder: Path, otherwise: int) -> int:
-    """Return when the process began, from the kernel's clock ticks; *otherwise* for a fork, which begins where it is seen."""
+    """Return when the process began, from the kernel's clock ticks; *otherwise* for a fork: it begins where it is seen."""
     if process.hello.get("role") != "main" or int(str(process.hello["origin_ns"])) != otherwise:
         return otherwise
     try:
@@ -218,7 +219,8 @@ def _events(process: Process, workers: list[Process]) -> Events:
     parts: list[tuple[NDArray[np.int64], ...]] = [
         (
             spans["start"].astype(np.int64), spans["end"].astype(np.int64), spans["kind"].astype(np.int64),
-            np.zeros(spans.size, np.int64), spans["name"].astype(np.int64) + 1, spans["step"].astype(np.int64), spans["value"].astype(np.int64),
+            np.zeros(spans.size, np.int64), spans["name"].astype(np.int64) + 1, spans["step"].astype(np.int64),
+            spans["value"].astype(np.int64),
         )
     ]  # fmt: skip
     lanes = ["main"]
@@ -226,7 +228,8 @@ def _events(process: Process, workers: list[Process]) -> Events:
         f = worker.fetches
         one = np.ones(f.size, np.int64)
         parts.append(
-            (f["start"].astype(np.int64), (f["start"] + f["wall"]).astype(np.int64), one * wire.Kind.WORKER_FETCH, one * len(lanes),
+            (f["start"].astype(np.int64), (f["start"] + f["wall"]).astype(np.int64), one * wire.Kind.WORKER_FETCH,
+             one * len(lanes),
              one * 0, one * -1, f["batch"].astype(np.int64))
         )  # fmt: skip
         lanes.append(f"worker {worker.pid}")
@@ -260,8 +263,10 @@ def _fetches(process: Process, workers: list[Process]) -> Fetches | None:
         ]
     )
     return Fetches(
-        pid, column("worker"), loader, column("batch"), column("start"), column("wall"), column("cpu"), column("run_queue"),
-        column("team_cpu"), column("getitem"), column("collate"), column("pickle"), column("nbytes"), column("samples"), column("flags"),
+        pid, column("worker"), loader, column("batch"), column("start"), column("wall"), column("cpu"),
+        column("run_queue"),
+        column("team_cpu"), column("getitem"), column("collate"), column("pickle"), column("nbytes"),
+        column("samples"), column("flags"),
     )  # fmt: skip
 
 
@@ -317,7 +322,8 @@ def _why_nothing(folder: Path, processes: list[Process]) -> str:
             "Check that the command trains, and that its Python environment has torch."
         )
     return (
-        f"{len(processes)} process(es) imported torch, none made a training step (an optimizer step or a backward pass).\n"
+        f"{len(processes)} process(es) imported torch, "
+        "none made a training step (an optimizer step or a backward pass).\n"
         "The time cannot be divided into steps.\n"
         "Check that the command reaches its training loop; an error before it is shown above."
     )

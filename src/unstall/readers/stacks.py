@@ -1,4 +1,7 @@
-"""Read stack samples that py-spy took from outside: a Chrome trace of all stacks, raw counts of lock holders and of running ones."""
+"""Read stack samples that py-spy took from outside.
+
+They are a Chrome trace of all stacks, and raw counts of those that hold the interpreter lock and of those that run.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ class Gathered:
     def samples(self) -> Samples:
         order = np.argsort(np.array(self.at, np.int64), kind="stable")
         return Samples(
-            np.array(self.at, np.int64)[order], np.array(self.weight, np.int64)[order], np.array(self.stack, np.int32)[order],
+            np.array(self.at, np.int64)[order], np.array(self.weight, np.int64)[order],
+            np.array(self.stack, np.int32)[order],
             tuple(self.number), self.hz, self.gil, self.gil_hz, self.active, self.active_hz,
         )  # fmt: skip
 

@@ -110,7 +110,8 @@ def _why_foreign(path: Path, data: bytes) -> str:
     head = data[:40].split(b"\n")[0]
     if head.startswith(b"unstall-wire/"):
         return (
-            f"{path}: written in format {head[13:].decode(errors='replace')}, this version reads format {wire.FORMAT}.\n"
+            f"{path}: written in format {head[13:].decode(errors='replace')}, "
+            f"this version reads format {wire.FORMAT}.\n"
             "Read it with the version of unstall that recorded it, or a newer one."
         )
     return f"{path}: not an unstall recording (it begins with {head[:16]!r})."
@@ -188,5 +189,6 @@ class _Frames:
         return Rows(
             first.astype(np.int64), steps.astype(np.int32), closer.astype(np.uint16), flags.astype(np.uint16),
             start.astype(np.int64), end.astype(np.int64), cpu.astype(np.int64), spent.reshape(-1, PHASES, ACTIVITIES),
-            np.concatenate(row), np.concatenate(phase), np.concatenate(begun).astype(np.int64), np.concatenate(ended).astype(np.int64),
+            np.concatenate(row), np.concatenate(phase), np.concatenate(begun).astype(np.int64),
+            np.concatenate(ended).astype(np.int64),
         )  # fmt: skip

@@ -42,6 +42,7 @@ class Spot:
 
     Attributes:
         lines: the hottest first; a line may be there once a phase.
+        turns: whether it is the loop's own call of backward or the optimizer, whose time the phases tell already.
         loop: the outermost loop within a step that they share, or None; depth: how many loops stand around the hottest.
     """
 
@@ -49,6 +50,7 @@ class Spot:
     loop: Loop | None
     depth: int
     kind: Kind
+    turns: bool = False
 
     @property
     def hottest(self) -> HotLine:
@@ -151,7 +153,8 @@ def _is_forward(function: str) -> bool:
 
 def _spot(lines: tuple[HotLine, ...], loop: Loop | None, engine: set[tuple[str, int]]) -> Spot:
     depth = len(inner_loops(lines[0], engine))
-    return Spot(lines, loop, depth, _kind(lines, depth, engine))
+    turns = (lines[0].line.file, lines[0].line.line) in engine
+    return Spot(lines, loop, depth, _kind(lines, depth, engine), turns)
 
 
 def _kind(lines: tuple[HotLine, ...], depth: int, engine: set[tuple[str, int]]) -> Kind:
