@@ -96,7 +96,9 @@ class Evidence:
         function = next((use for use in training if use.number < 0), None)
         producer = None
         if function is not None and all(use.number < 0 for use in training):
-            producer = next((p for rank in self._run.ranks for p in _producers(rank.facts) if p.line == function.site.line), None)
+            producer = next(
+                (p for rank in self._run.ranks for p in _producers(rank.facts) if p.line == function.site.line), None
+            )
         in_workers = bool(training) and bool(training[0].workers)
         samples = (s for rank in self._run.ranks for s in rank.worker_samples)
         return making.batch_lines(self._labelled, samples, in_workers, producer, self._run.project)

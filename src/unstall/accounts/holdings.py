@@ -29,8 +29,8 @@ def wholes(ledger: Ledger, steps: Steps, job: Job | None = None) -> Mapping[Scop
     """Return by scope what a share of 1 would be, in ns of this run, all ranks.
 
     Where the job's length is known it is the job: start-up once, the steady step as often as the job makes it, periodic
-    costs in proportion. Where it is not, the steady steps for what each of them costs, and for the others the loop so far (its warm-up
-    included): it is the loop that waited for them.
+    costs in proportion. Where it is not, the steady steps for what each of them costs, and for the others the loop so far
+    (its warm-up included): it is the loop that waited for them.
     """
     steady = ledger.total_ns(steps=steps.steady)
     loop = ~((ledger.step < 0) & np.isin(ledger.phase, (Phase.STARTUP, Phase.SHUTDOWN)))

@@ -212,7 +212,7 @@ def _offset(
 
 
 def _rates(samples: Samples) -> NDArray[np.float64]:
-    """Return float (stacks, 3): shares of PYTHON, COMPUTE and waiting of each stack, pooled over stacks with the same line and leaf."""
+    """Return float (stacks, 3): shares of PYTHON, COMPUTE and waiting of each stack, pooled over stacks alike."""
     total: Counter[Stack] = Counter()
     for stack, weight in zip(samples.stack, samples.weight_ns):
         total[samples.stacks[int(stack)]] += int(weight)
@@ -268,6 +268,8 @@ def _keys(stack: Stack) -> Iterator[tuple[object, ...]]:
     yield (line, leaf.file, leaf.function)
     yield (leaf.file, leaf.function)
     importing = leaf.function == "<module>" or leaf.file.startswith("<frozen importlib")
-    calls_torch = any(part in leaf.file for part in ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/_tensor"))
+    calls_torch = any(
+        part in leaf.file for part in ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/_tensor")
+    )
     yield ("importing" if importing else "torch" if calls_torch else "user" if users == len(stack) - 1 else "library",)
     yield ()

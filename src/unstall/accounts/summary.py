@@ -107,8 +107,8 @@ def bound_by(parts: Sequence[Share]) -> str:
 def starved(ledger: Ledger, steps: Steps, cores: Cores, threads: float) -> str:
     """Return a sentence where other programs kept the training from the CPU, or "".
 
-    It is the machine's matter and no fault of the script, so it is no finding. n cores that others keep busy can hold a step up for n
-    times its length at most; a training with more threads than cores crowds itself out, which is a cause of its own.
+    It is the machine's matter and no fault of the script, so it is no finding. n cores that others keep busy can hold a
+    step up for n times its length at most; a training with more threads than cores crowds itself out, which is a cause of its own.
     """
     others = cores.others_busy or 0.0
     whole = ledger.total_ns(steps=steps.steady)

@@ -175,7 +175,8 @@ class Writer:
 
     def raw(self, frames: bytes) -> None:
         """Write frames that were packed before."""
-        if os.write(self._fd, frames) != len(frames):  # the disk became full in the middle: what follows would be misread
+        # a write cut short: the disk became full in the middle, and what follows would be misread
+        if os.write(self._fd, frames) != len(frames):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def json(self, kind: int, record: dict[str, object]) -> None:
