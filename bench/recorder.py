@@ -1,14 +1,20 @@
-"""What recording costs the training: ``python bench/recorder.py [--pairs N] [--steps N]``.
+"""What recording costs the training: ``python bench/recorder.py [--processes N] [--rounds N] [--steps N]``.
 
-Two measures that check one another.  *Counted*: how often a step of the reference loop calls each part of the
-recorder, times what one call costs by itself.  *Observed*: CPU time of the training thread in fresh processes without
-and with the recorder, in blocks without-with-with-without, so that a drift of the machine cancels; torch.profiler
-likewise.  The load of the machine stands beside the numbers: on a busy one trust the counted measure.
+Three measures that check one another:
+
+- counted: how often a step of the reference loop calls each main part of the recorder, times what one call costs alone;
+- switched: the same loop in one process, on tiny tensors and on steps of about 9 ms, its probes switched on and off in
+  turns, torch.profiler likewise; all that the probes do is in it, but their closed doors are not (0.1 us a call);
+- observed: the reference loop in two fresh processes, one with the recorder, that take turns.
+
+All are CPU time of the training thread. Counting tells too little, as between two steps the caches are the tensors';
+and two processes differ by more than the recorder takes, so the switched measure is the one to state.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import cProfile
 import json
 import math
@@ -21,6 +27,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unstall.probes._recorder import Probe
 
 HERE = Path(__file__).parent
 LOOP = HERE / "reference_loop.py"
@@ -48,36 +58,60 @@ def environment(folder: Path | None) -> dict[str, str]:
     return env
 
 
-def observe(steps: int, mode: str) -> Steps:
-    """Run the loop once in a fresh process: *mode* is plain, recorder, profiler or stacks."""
-    env = environment(recording() if mode == "recorder" else None)
-    arguments = [mode] if mode in ("profiler", "stacks") else []
-    done = subprocess.run(
-        [sys.executable, str(LOOP), str(steps), *arguments], env=env, stdout=subprocess.PIPE, check=True
-    )
-    found: Steps = json.loads(done.stdout.splitlines()[-1])
-    return found
+class Loop:
+    """The reference loop in a process of its own; it runs only while it is asked for a block of steps."""
+
+    def __init__(self, mode: str) -> None:
+        env = environment(recording() if mode == "recorder" else None)
+        arguments = [mode] if mode in ("profiler", "stacks") else []
+        self.process = subprocess.Popen(
+            [sys.executable, str(LOOP), *arguments],
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.ask, self.answer = self.process.stdin, self.process.stdout
+        while "ready" not in self.answer.readline():
+            pass
+
+    def block(self, steps: int) -> Steps:
+        self.ask.write(f"{steps}\n")
+        self.ask.flush()
+        found: Steps = json.loads(self.answer.readline())
+        return found
+
+    def end(self) -> None:
+        self.ask.close()
+        self.process.wait()
 
 
-def paired(mode: str, steps: int, pairs: int) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Return by pair: us a step that *mode* adds, the ratio, and the p99 of the step without and with it, ms."""
-    added, ratio, p99_plain, p99 = [], [], [], []
-    for n in range(pairs):
-        order = ("plain", mode) if n % 2 == 0 else (mode, "plain")
-        seen = {which: observe(steps, which) for which in order}
-        plain, other = (statistics.median(seen[which]["cpu"]) for which in ("plain", mode))
-        added.append((other - plain) / 1e3)
-        ratio.append(other / plain)
-        for which, into in (("plain", p99_plain), (mode, p99)):
-            into.append(sorted(seen[which]["wall"])[int(0.99 * steps)] / 1e6)
-    return added, ratio, p99_plain, p99
+def paired(mode: str, rounds: int, steps: int) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Return by round: us a step that *mode* adds, the ratio; and all steps' wall time without and with it, ms.
+
+    A round is blocks without, with, with, without: a drift of the machine cancels in it.
+    """
+    plain, other = Loop("plain"), Loop(mode)
+    added, ratio, wall_plain, wall = [], [], list[float](), list[float]()
+    for _ in range(rounds):
+        blocks = [loop.block(steps) for loop in (plain, other, other, plain)]
+        without, with_it = (statistics.median(blocks[one]["cpu"] + blocks[two]["cpu"]) for one, two in ((0, 3), (1, 2)))
+        added.append((with_it - without) / 1e3)
+        ratio.append(with_it / without)
+        wall_plain += [ns / 1e6 for n in (0, 3) for ns in blocks[n]["wall"]]
+        wall += [ns / 1e6 for n in (1, 2) for ns in blocks[n]["wall"]]
+    plain.end()
+    other.end()
+    return added, ratio, wall_plain, wall
 
 
 def interval(values: list[float]) -> str:
-    """Return mean and half width of the 95 % interval (Student)."""
-    t = {2: 12.7, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}.get(len(values), 2.1)
-    half = t * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{statistics.mean(values):8.3f} +- {half:.3f}"
+    """Return the median and its 95 % interval, by the sign test: no wild round moves it."""
+    ordered, count = sorted(values), len(values)
+    off = max(1, math.floor(count / 2 - 0.98 * math.sqrt(count)))
+    return f"{statistics.median(ordered):8.3f} ({ordered[off - 1]:.3f} to {ordered[-off]:.3f})"
 
 
 def load() -> str:
@@ -150,16 +184,71 @@ def counted() -> None:
     )
 
 
+# ---------------------------------------------------------------- switched
+
+
+def switched(rounds: int = 30) -> None:
+    """Print what the probes, and torch.profiler, add to a step of one process, in blocks off-on-on-off."""
+    import torch
+    from reference_parts import switches, training
+
+    torch.set_num_threads(1)
+    probes = switches()
+    print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
+    for size, step, steps in (("tiny", training(2, 4), 40), ("9 ms", training(128, 16), 15)):
+        for _ in range(40):
+            step()
+        for mode in ("recorder", "profiler", "stacks"):
+            added, ratio = turns(step, probes, mode, rounds if mode == "recorder" else rounds // 3, steps)
+            print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")
+
+
+def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int, steps: int) -> tuple[list[float], ...]:
+    """Return by round what *mode* adds to a step, us, and the ratio."""
+
+    def block(watched: bool) -> list[int]:
+        for probe in probes:
+            probe.on = watched and mode == "recorder"
+        times = []
+        with profiling(mode if watched else "plain"):
+            for _ in range(steps):
+                before = time.thread_time_ns()
+                step()
+                times.append(time.thread_time_ns() - before)
+        return times[3:]  # the first ones of a block start the profiler
+
+    added, ratio = [], []
+    for _ in range(rounds):
+        off, on, again, last = (block(which) for which in (False, True, True, False))
+        without, with_it = statistics.median(off + last), statistics.median(on + again)
+        added.append((with_it - without) / 1e3)
+        ratio.append(with_it / without)
+    return added, ratio
+
+
+def profiling(mode: str) -> contextlib.AbstractContextManager[object]:
+    if mode not in ("profiler", "stacks"):
+        return contextlib.nullcontext()
+    from torch.profiler import ProfilerActivity, profile
+
+    return profile(activities=[ProfilerActivity.CPU], with_stack=mode == "stacks")
+
+
 # ---------------------------------------------------------------- observed
 
 
-def observed(steps: int, pairs: int) -> None:
-    print(f"\nobserved: CPU time of the training thread, {pairs} pairs of {steps} steps, 95 % intervals")
+def observed(rounds: int, steps: int, processes: int) -> None:
+    print(f"\nobserved: {processes} x {rounds} rounds of 4 x {steps} steps, 95 % intervals")
     for mode in ("recorder", "profiler", "stacks"):
-        before = load()
-        added, ratio, p99_plain, p99 = paired(mode, steps, pairs if mode == "recorder" else max(2, pairs // 2))
+        before, tries = load(), processes if mode == "recorder" else 1
+        columns: tuple[list[float], ...] = ([], [], [], [])
+        for _ in range(tries):
+            for column, more in zip(columns, paired(mode, rounds, steps), strict=True):
+                column += more
+        added, ratio, wall_plain, wall = columns
         print(f"  {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {before}")
-        print(f"  {'':9} p99 of the step's wall time {interval(p99_plain)} ms without, {interval(p99)} ms with")
+        p99 = [sorted(times)[int(0.99 * len(times))] for times in (wall_plain, wall)]
+        print(f"  {'':9} p99 of the step's wall time {p99[0]:.2f} ms without, {p99[1]:.2f} ms with")
 
 
 # ---------------------------------------------------------------- the rest
@@ -184,8 +273,8 @@ def sampler_and_disk(steps: int) -> None:
     """Print what the samplers and the launcher take, and what a recording grows by."""
     folder = Path(tempfile.mkdtemp()) / "recording"
     env = {**environment(None), "PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-m", "unstall", "run", "-q", "--out", str(folder), str(LOOP), str(steps)]
-    subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
+    command = [sys.executable, "-m", "unstall", "run", "-q", "--out", str(folder), str(LOOP)]
+    subprocess.run(command, env=env, input=f"{steps}\n", text=True, stdout=subprocess.DEVNULL, check=True)
     about = json.loads((folder / "recording.json").read_text())
     seconds = (about["reap_ns"] - about["spawn_ns"]) / 1e9
     print(f"\nbeside the training, over {seconds:.0f} s ({load()})")
@@ -200,14 +289,17 @@ def sampler_and_disk(steps: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--only", choices=("counted", "observed", "startup", "beside"))
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=15, help="in a block")
+    parser.add_argument("--only", choices=("counted", "switched", "observed", "startup", "beside"))
     options = parser.parse_args()
     if options.only in (None, "counted"):
         counted()
+    if options.only in (None, "switched"):
+        switched()
     if options.only in (None, "observed"):
-        observed(options.steps, options.pairs)
+        observed(options.rounds, options.steps, options.processes)
     if options.only in (None, "startup"):
         startup()
     if options.only in (None, "beside"):

@@ -1,7 +1,8 @@
-"""The loop that the recorder is measured on: a DataLoader in the process, a small convolutional net, AdamW; about 9 ms a step.
+"""The loop that the recorder is measured on: a DataLoader in the process, a small net, AdamW; about 9 ms a step.
 
-``reference_loop.py STEPS [profiler|stacks]`` prints JSON: the training thread's CPU time and the wall time of each step
-after WARMUP of them, ns.  With ``profiler`` the loop runs under ``torch.profiler``, with ``stacks`` it records stacks as well.
+``reference_loop.py [profiler|stacks]`` warms up, says ``ready``, then reads numbers of steps from stdin, one a line,
+and answers each with JSON: CPU time of the training thread and wall time of each step, ns.  With ``profiler`` the loop
+runs under ``torch.profiler``, with ``stacks`` that records stacks as well.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ def steps(model, optimizer, loader):
 
 
 def main():
-    count, mode = int(sys.argv[1]), (sys.argv[2:] or [None])[0]
+    mode = (sys.argv[1:] or [None])[0]
     torch.set_num_threads(1)
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(4096, 3, 16, 16), torch.randint(10, (4096,)))
@@ -44,16 +45,22 @@ def main():
     loop = steps(model, torch.optim.AdamW(model.parameters()), DataLoader(data, batch_size=32))
     for _ in range(WARMUP):
         next(loop)
-    cpu, wall = [], []
     with watched(mode):
         for _ in range(EXTRA):
             next(loop)
-        for _ in range(count):
-            start, before = time.monotonic_ns(), time.thread_time_ns()
-            next(loop)
-            cpu.append(time.thread_time_ns() - before)
-            wall.append(time.monotonic_ns() - start)
-    print(json.dumps({"cpu": cpu, "wall": wall}))
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(block(loop, int(line))), flush=True)
+
+
+def block(loop, count):
+    cpu, wall = [], []
+    for _ in range(count):
+        start, before = time.monotonic_ns(), time.thread_time_ns()
+        next(loop)
+        cpu.append(time.thread_time_ns() - before)
+        wall.append(time.monotonic_ns() - start)
+    return {"cpu": cpu, "wall": wall}
 
 
 main()

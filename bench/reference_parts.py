@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -36,16 +37,24 @@ def _at_once(name: str, callback: Callable[[ModuleType], None]) -> None:
         callback(torch)
 
 
-def training() -> Callable[[], None]:
-    """Return one step of the reference loop, on small tensors: what it calls is alike."""
+def switches() -> list[Probe]:
+    """Return the probes of this process."""
     recorder()
-    data = TensorDataset(torch.randn(640, 3, 4, 4), torch.randint(10, (640,)))
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16, 10))
+    return [found for found in gc.get_objects() if type(found) is Probe and found.name != "bench"]
+
+
+def training(batch: int = 2, side: int = 4) -> Callable[[], None]:
+    """Return one step of the reference loop, on images of *side* by *side*: what it calls is alike for any size."""
+    recorder()
+    data = TensorDataset(torch.randn(1280, 3, side, side), torch.randint(10, (1280,)))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16 * (side - 2) ** 2, 10)
+    )
     optimizer = torch.optim.AdamW(model.parameters())
 
     def batches() -> Iterator[Any]:
         while True:
-            yield from DataLoader(data, batch_size=2)
+            yield from DataLoader(data, batch_size=batch)
 
     loop = batches()
 
