@@ -26,7 +26,8 @@ WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single st
 ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
 FLUSH_NS = 50_000_000  # a killed process loses at most this much, and the step it was in
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
-GAUGE_NS = 500_000_000
+BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
+LOOKS_UNTIL, LOOKS_EVERY = 32, 8  # steps whose end the probes hear of: each, then one in so many
 Entries = list[tuple[int, int]]
 
 
@@ -108,10 +109,7 @@ class Recorder:
         self._spans: list[tuple[int, int, int, int, str, int]] = []
         self._span_count = 0
         self._rolled = 0
-        self._first_rolled = 0
         self._flushed = origin_ns
-        self._gauged = 0
-        self._window_from = origin_ns
         self._cpu = 0
         self._rolled_cells: dict[int, int] = {}
         self._writer: wire.Writer | None = None
@@ -274,7 +272,7 @@ class Recorder:
         if not self.begun:
             self.begun = True
             self._row(0, wire.ENDS_OUTSIDE)
-            self.accounting.set_base(Phase.BETWEEN)
+            self.accounting.set_base(BETWEEN)
 
     def saw_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Hear of the arguments of a forward with gradients; replaced by whoever looks for where they come from."""
@@ -295,11 +293,12 @@ class Recorder:
             self._end_with_child()
         self.step += 1
         self._row(1, closer)
-        self.accounting.set_base(Phase.BETWEEN)
-        for probe, act in self.at_step:
-            if probe.on:
-                with probe:
-                    act(self.step)
+        self.accounting.set_base(BETWEEN)
+        if self.step <= LOOKS_UNTIL or not self.step % LOOKS_EVERY:
+            for probe, act in self.at_step:
+                if probe.on:
+                    with probe:
+                        act(self.step)
 
     def _row(self, steps: int, closer: int) -> None:
         now, cells, marks = self.accounting.take()

@@ -14,6 +14,8 @@ from unstall.probes._around import is_compiling
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
+# plain numbers: an enumeration's member costs a call of Python code in 3.11
+BACKWARD, BETWEEN = int(Phase.BACKWARD), int(Phase.BETWEEN)
 WITHOUT_OPTIMIZER = 3  # backward passes without any optimizer step, after which backward itself closes the steps
 
 
@@ -27,13 +29,13 @@ def install(probe: Probe) -> None:
             recorder.adopt()
         recorder.claimed = True
         recorder.begin_loop()
-        return recorder.accounting.enter_phase(Phase.BACKWARD)
+        return recorder.accounting.enter_phase(BACKWARD)
 
     def leave(depth: int) -> None:
         recorder.accounting.leave(depth)
         if depth > 1:
             return
-        recorder.accounting.set_base(Phase.BETWEEN)
+        recorder.accounting.set_base(BETWEEN)
         if recorder.closer is None:
             seen[0] += 1
             if seen[0] > WITHOUT_OPTIMIZER:

@@ -9,12 +9,22 @@ from typing import Any
 
 from torch.utils.data import dataloader
 
-from unstall.model.wire import Activity, Kind, Phase
+from unstall.model.wire import ACTIVITIES, Activity, Kind, Phase
 from unstall.probes._around import around
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site, is_users
 
 AFTER = "torch"
+# plain numbers: an enumeration's member costs a call of Python code in 3.11
+LOAD, WAIT_DATA, BETWEEN, EVALUATE, FETCH, KIND_LOAD, KIND_WAIT_DATA = (
+    int(Activity.LOAD),
+    int(Activity.WAIT_DATA),
+    int(Phase.BETWEEN),
+    int(Phase.EVALUATE),
+    int(Phase.FETCH),
+    int(Kind.LOAD),
+    int(Kind.WAIT_DATA),
+)
 _SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
 
 
@@ -104,7 +114,7 @@ class Loaders:
 
         def before(loader: Any) -> tuple[int, int, int]:
             number = self.number(loader)
-            return number, self.enter(number, Activity.WAIT_DATA), self.recorder.accounting.last
+            return number, self.enter(number, WAIT_DATA), self.recorder.accounting.last
 
         def after(token: tuple[int, int, int]) -> None:
             number, depth, start = token
@@ -126,18 +136,18 @@ class Loaders:
     def enter(self, number: int, activity: int) -> int:
         """Open the phase that a fetch from loader *number* belongs to; evaluation has loaders of its own."""
         recorder, accounting = self.recorder, self.recorder.accounting
-        evaluates = accounting.stack[0] // len(Activity) == Phase.EVALUATE and number not in self.trains
+        evaluates = accounting.stack[0] // ACTIVITIES == EVALUATE and number not in self.trains
         if not evaluates:
             recorder.begin_loop()
             if number in self.trains:
-                accounting.set_base(Phase.BETWEEN)
-        depth = accounting.enter_phase(Phase.EVALUATE if evaluates else Phase.FETCH)
+                accounting.set_base(BETWEEN)
+        depth = accounting.enter_phase(EVALUATE if evaluates else FETCH)
         accounting.enter_activity(activity)
         return depth
 
     def before_stop(self, iterator: Any) -> tuple[int, int, int]:
         number = self.of_iterator.get(iterator, -1)
-        return number, self.enter(number, Activity.WAIT_DATA), self.recorder.accounting.last
+        return number, self.enter(number, WAIT_DATA), self.recorder.accounting.last
 
     def after_stop(self, token: tuple[int, int, int]) -> None:
         number, depth, start = token
@@ -148,8 +158,8 @@ class Loaders:
         self.last = number = self.of_iterator.get(iterator, -1)
         workers = iterator._num_workers
         ready = iterator._data_queue.qsize() if workers else 0
-        depth = self.enter(number, Activity.WAIT_DATA if workers else Activity.LOAD)
-        return depth, self.recorder.accounting.last, number, ready, Kind.WAIT_DATA if workers else Kind.LOAD
+        depth = self.enter(number, WAIT_DATA if workers else LOAD)
+        return depth, self.recorder.accounting.last, number, ready, KIND_WAIT_DATA if workers else KIND_LOAD
 
     def after_batch(self, token: tuple[int, int, int, int, int]) -> None:
         depth, start, number, ready, kind = token

@@ -18,6 +18,8 @@ from unstall.probes._around import around, is_compiling
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
+# plain numbers: an enumeration's member costs a call of Python code in 3.11
+FORWARD, EVALUATE = int(Phase.FORWARD), int(Phase.EVALUATE)
 LOOK_STEPS = 4  # steps over which outermost classes are learned; an evaluation may come later and is looked for again
 LOOK_AGAIN = (200, 1000)
 
@@ -104,12 +106,12 @@ class Forward:
             if get_ident() != recorder.thread or recorder.role == "forked":
                 recorder.adopt()
             recorder.begin_loop()
-            depth = recorder.accounting.enter_phase(Phase.FORWARD)
+            depth = recorder.accounting.enter_phase(FORWARD)
             recorder.saw_batch(args, kwargs)
-            self.after_forward = Phase.FORWARD  # the loss belongs to the forward
+            self.after_forward = FORWARD  # the loss belongs to the forward
         else:
-            depth = recorder.accounting.enter_phase(Phase.EVALUATE)
-            self.after_forward = Phase.EVALUATE
+            depth = recorder.accounting.enter_phase(EVALUATE)
+            self.after_forward = EVALUATE
         self.inside = True
         return depth
 

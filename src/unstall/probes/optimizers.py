@@ -16,6 +16,8 @@ from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site
 
 AFTER = "torch"
+# plain numbers: an enumeration's member costs a call of Python code in 3.11
+OPTIMIZER = int(Phase.OPTIMIZER)
 
 
 def install(probe: Probe) -> None:
@@ -45,7 +47,7 @@ class Optimizers:
         self.sites[optimizer] = call_site(3)
 
     def enter(self, *args: object, **kwargs: object) -> int:
-        return self.recorder.accounting.enter_phase(Phase.OPTIMIZER) if self.recorder.begun else 0
+        return self.recorder.accounting.enter_phase(OPTIMIZER) if self.recorder.begun else 0
 
     def leave(self, depth: int) -> None:
         if depth:
@@ -62,7 +64,7 @@ class Optimizers:
             self.recorder.claimed = True
             self.recorder.begin_loop()
             self.forget_failed(optimizer)
-            self.open.append((optimizer, self.recorder.accounting.enter_phase(Phase.OPTIMIZER)))
+            self.open.append((optimizer, self.recorder.accounting.enter_phase(OPTIMIZER)))
 
     def after(self, optimizer: Any, args: object, kwargs: object) -> None:
         if is_compiling():
