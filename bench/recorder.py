@@ -3,7 +3,7 @@
 Three measures that check one another:
 
 - counted: how often a step of the reference loop calls each main part of the recorder, times what one call costs alone;
-- switched: the same loop in one process, on tiny tensors and on steps of about 9 ms, its probes switched on and off in
+- switched: the same loop in one process, on tiny tensors and on larger ones, its probes switched on and off in
   turns, torch.profiler likewise; all that the probes do is in it, but their closed doors are not (0.1 us a call);
 - observed: the reference loop in two fresh processes, one with the recorder, that take turns.
 
@@ -195,9 +195,10 @@ def switched(rounds: int = 30) -> None:
     torch.set_num_threads(1)
     probes = switches()
     print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
-    for size, step, steps in (("tiny", training(2, 4), 40), ("9 ms", training(128, 16), 15)):
+    for size, step, steps in (("tiny", training(2, 4), 40), ("larger", training(128, 16), 15)):
         for _ in range(40):
             step()
+        size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
         for mode in ("recorder", "profiler", "stacks"):
             added, ratio = turns(step, probes, mode, rounds if mode == "recorder" else rounds // 3, steps)
             print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")
