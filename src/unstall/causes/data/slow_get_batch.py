@@ -97,7 +97,7 @@ class SlowGetBatch(Cause):
                 "torch.tensor([[code[c] for c in text[r : r + 32]] for r in rows])  # <- fault",
                 "codes[rows[:, None] + torch.arange(32)]",
             ).replace("labels =", "codes = torch.tensor([code[c] for c in text])\nlabels ="),
-            also=frozenset({"kernels/too-few-threads"}),
+            also=frozenset({"kernels/too-few-threads", "host/hot-line"}),
             edited=False,
         ),
     )
