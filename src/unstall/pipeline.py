@@ -29,7 +29,7 @@ from unstall.model.report import Job, Report
 from unstall.model.run import Facts, Run
 from unstall.readers import recording as reader
 
-STEP_COST_NS = 40_000  # of the recorder on the training thread, a step; measured by bench/recorder.py
+STEP_COST_NS = 75_000  # of the recorder on the training thread, a step; switched on and off in turns, bench/recorder.py
 
 
 @dataclass(frozen=True, slots=True)

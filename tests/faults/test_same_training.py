@@ -277,6 +277,93 @@ def test_a_training_is_the_same_bit_for_bit_and_its_steps_are_counted(bench, nam
     assert sum(left.ledger().values()) == left.report["run"]["rank_wall_ns"][0]
 
 
+FRAMEWORKS = {
+    "transformers": """
+        import torch, transformers
+        from transformers import Trainer, TrainerCallback, TrainingArguments
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 64
+            def __getitem__(self, i):
+                return {"x": torch.randn(8), "labels": torch.tensor(float(i % 2))}
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 1)
+            def forward(self, x, labels=None):
+                out = self.layer(x).squeeze(-1)
+                return {"loss": (out - labels).square().mean(), "logits": out}
+
+        class Tell(TrainerCallback):
+            def on_log(self, args, state, control, logs=None, **rest):
+                print("told", [logs.get(name) for name in ("loss", "grad_norm", "eval_loss")], flush=True)
+
+        if __name__ == "__main__":
+            torch.set_num_threads(1)
+            transformers.set_seed(0)
+            net = Net()
+            arguments = TrainingArguments(
+                "saved", num_train_epochs=3, per_device_train_batch_size=8, logging_steps=1, report_to=[],
+                eval_strategy="epoch", save_strategy="epoch", dataloader_num_workers=2, disable_tqdm=True,
+            )
+            Trainer(net, arguments, train_dataset=Data(), eval_dataset=Data(), callbacks=[Tell()]).train()
+            print("told", [p.tolist() for p in net.parameters()])
+    """,
+    "lightning": """
+        import lightning, torch
+        from torch.utils.data import DataLoader
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 64
+            def __getitem__(self, i):
+                return torch.randn(8)
+
+        class Net(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 1)
+            def training_step(self, batch, number):
+                loss = self.layer(batch + torch.rand_like(batch)).square().mean()
+                print("told", loss.item().hex())
+                return loss
+            def validation_step(self, batch, number):
+                print("told", self.layer(batch).mean().item().hex())
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+        if __name__ == "__main__":
+            torch.set_num_threads(1)
+            lightning.seed_everything(0)
+            net = Net()
+            trainer = lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False)
+            train = DataLoader(Data(), batch_size=8, num_workers=2, shuffle=True)
+            trainer.fit(net, train, DataLoader(Data(), batch_size=16))
+            print("told", [p.tolist() for p in net.parameters()])
+    """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_frameworks_training_is_the_same_bit_for_bit(bench, name):
+    pytest.importorskip(name)
+    bench.write(FRAMEWORKS[name])
+    plain = bench.plain(sys.executable, "train.py")
+    assert plain.returncode == 0, plain.stderr
+    left = bench.watched("train.py")
+    assert (left.code, left.steps) == (0, 24)
+
+    def told(out: str) -> list[str]:
+        return [line for line in out.splitlines() if line.startswith("told")]
+
+    assert told(left.out) == told(plain.stdout)
+    assert len(told(plain.stdout)) > 24
+    assert "switched itself off" not in left.err
+
+
 SURROUNDINGS = """
 import json, os, sys
 told = {
