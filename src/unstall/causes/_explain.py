@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from unstall.model.finding import Finding, Line, Machine, Scope
+from unstall.model.finding import Finding, Line, Machine, Scope, Weight
 from unstall.model.ledger import Activity, Phase
 
 LEAST_SHARE = 0.02  # a finding whose allotted time falls below is dropped into "also"
@@ -72,12 +72,18 @@ def explain(
     for finding in sorted(found, key=_claims_first):
         taken = _take(finding, pools, gone)
         share = taken.ns / max(1, whole_ns[finding.scope])
-        if taken.ns and share >= LEAST_SHARE:
+        if taken.ns and share >= LEAST_SHARE and not _is_told(finding, got):
             gone.add(taken)
             got.append((replace(finding, spent_ns=taken.ns, share=share), taken))
         elif finding.fault and finding.claim_ns >= LEAST_SHARE * whole_ns[finding.scope]:
             _concede(finding, got)
     return tuple(sorted((finding for finding, _ in got), key=_blamed_first))
+
+
+def _is_told(finding: Finding, got: Sequence[tuple[Finding, _Taken]]) -> bool:
+    """Return whether a known cause blames the line of this fallback already: what is left of the line is no news."""
+    line = _line(finding) if finding.weight is Weight.FALLBACK else ""
+    return bool(line) and any(_line(known) == line and known.weight > finding.weight for known, _ in got)
 
 
 def _claims_first(finding: Finding) -> tuple[object, ...]:

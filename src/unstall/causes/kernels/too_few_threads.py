@@ -35,6 +35,8 @@ from unstall.model.tables import Cores, Tables
 
 LEAST_COMPUTE = 0.4  # of the step; below it the loop is bound by something else
 LEAST_OPERATION_NS = 50_000  # torch divides from 32768 elements on, about 20 us of work
+INTERPRETED = 0.15  # of a line's CPU time; operations that are worth dividing leave less to the interpreter
+MOST_WALKED = 0.1  # of the step in loops over such operations; there a thread more gives nothing
 DIVISIBLE = (0.3, 0.7, 0.95)  # of the compute time: least, claimed, most
 IDLE = 0.5  # of a core, free of other work: less than that gives a thread nothing to run on
 
@@ -139,7 +141,7 @@ print(loss.item())
         }
         compute_ns, steps = sum(compute.values()), max(1, tables.steady_steps)
         each_ns = operation_ns(compute_ns / steps / max(1, tables.cores.ranks_here), run)
-        if compute_ns < LEAST_COMPUTE * tables.steady_ns or each_ns < LEAST_OPERATION_NS:
+        if compute_ns < LEAST_COMPUTE * tables.steady_ns or each_ns < LEAST_OPERATION_NS or _walks(tables):
             return
         busy = _busy_besides(run, tables)
         usable = min(
@@ -182,6 +184,16 @@ print(loss.item())
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         yield from set_threads(self.id, finding, fair_cores(tables), fair_cores(tables))
+
+
+def _walks(tables: Tables) -> bool:
+    """Return whether loops of the user's own walk over small operations: many more than the tensors suggest."""
+    walked = 0
+    for line in tables.lines:
+        python, compute = line.part_ns(Activity.PYTHON), line.part_ns(Activity.COMPUTE)
+        if any(not loop.turns for loop in line.loops) and python >= INTERPRETED * max(1, python + compute):
+            walked += line.spent_ns
+    return walked >= MOST_WALKED * max(1, tables.steady_ns)
 
 
 def _busy_besides(run: Run, tables: Tables) -> float:
