@@ -47,6 +47,12 @@ _MEASURED = (
     ("torch/distributed/distributed_c10d.py", Activity.COLLECTIVE),
     ("torch/serialization.py", Activity.IO),
 )
+_OURS = re.compile(r"unstall[/\\](probes[/\\]\w+|model[/\\]wire)\.py$")
+# what a probe puts in a function's place, and calls that function
+_STAND_INS = (
+    "observed", "run_backward", "__call__", "learn", "__iter__", "fetch", "dumps", "timed_collate", "remembered", "compile",
+    "trace_structured", "exec_module", "noted", "call",
+)  # fmt: skip
 _COLLECTS = re.compile(r"\bcollect\(")
 # calls whose time in the kernel is on a CPU, without the lock, and still no computing: a page cache is copied to
 _READS_OR_WRITES = re.compile(
@@ -101,7 +107,8 @@ def label(rank: Rank, teaches: bool = False) -> Labelled | None:
     if teaches:
         phase[phase == Phase.EVALUATE] = Phase.FORWARD
     covered |= known >= 0
-    keep = covered & (at >= rank.seen_start_ns) & (at <= rank.seen_end_ns)
+    ours = np.array([_is_recorders(stack) for stack in samples.stacks])[samples.stack]
+    keep = covered & ~ours & (at >= rank.seen_start_ns) & (at <= rank.seen_end_ns)
     measured = tuple(_measured(stack) for stack in samples.stacks)
     rates = _rates(samples)
     in_torch = np.array(["/torch/" in stack[-1].file for stack in samples.stacks])
@@ -184,6 +191,14 @@ def _phase_told(stack: Stack) -> Phase | None:
 def _plain(function: str) -> str:
     """Return a function's own name: since Python 3.11 samplers tell ``Class.method``."""
     return function.rpartition(".")[2]
+
+
+def _is_recorders(stack: Stack) -> bool:
+    """Return whether the recorder is at its own work: no line of the user's is to blame for what it calls."""
+    for place in reversed(stack):
+        if _OURS.search(place.file):
+            return _plain(place.function) not in _STAND_INS
+    return False
 
 
 def _measured(stack: Stack) -> Activity | None:

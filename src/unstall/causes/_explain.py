@@ -16,6 +16,7 @@ from enum import Enum
 from unstall.model.finding import Finding, Line, Machine, Scope, Weight
 from unstall.model.ledger import Activity, Phase
 
+MOST_LOST = 0.5  # of what information asks for; of what gets less its own words would be untrue
 LEAST_SHARE = 0.02  # a finding whose allotted time falls below is dropped into "also"
 
 Entry = tuple[Phase, Activity]
@@ -72,7 +73,7 @@ def explain(
     for finding in sorted(found, key=_claims_first):
         taken = _take(finding, pools, gone)
         share = taken.ns / max(1, whole_ns[finding.scope])
-        if taken.ns and share >= LEAST_SHARE and not _is_told(finding, got):
+        if taken.ns and share >= LEAST_SHARE and not _is_told(finding, taken, got):
             gone.add(taken)
             got.append((replace(finding, spent_ns=taken.ns, share=share), taken))
         elif finding.fault and finding.claim_ns >= LEAST_SHARE * whole_ns[finding.scope]:
@@ -80,10 +81,13 @@ def explain(
     return tuple(sorted((finding for finding, _ in got), key=_blamed_first))
 
 
-def _is_told(finding: Finding, got: Sequence[tuple[Finding, _Taken]]) -> bool:
-    """Return whether a known cause blames the line of this fallback already: what is left of the line is no news."""
-    line = _line(finding) if finding.weight is Weight.FALLBACK else ""
-    return bool(line) and any(_line(known) == line and known.weight > finding.weight for known, _ in got)
+def _is_told(finding: Finding, taken: _Taken, got: Sequence[tuple[Finding, _Taken]]) -> bool:
+    """Return whether known causes tell of this fallback already: they blame its line, or took most of its time."""
+    if finding.weight is not Weight.FALLBACK:
+        return False
+    line = _line(finding)
+    blamed = any(line and _line(known) == line and known.weight > finding.weight for known, _ in got)
+    return blamed or (not finding.fault and taken.ns < MOST_LOST * finding.claim_ns)
 
 
 def _claims_first(finding: Finding) -> tuple[object, ...]:

@@ -143,7 +143,7 @@ print(loss.item())
         each_ns = operation_ns(compute_ns / steps / max(1, tables.cores.ranks_here), run)
         if compute_ns < LEAST_COMPUTE * tables.steady_ns or each_ns < LEAST_OPERATION_NS or _walks(tables):
             return
-        busy = _busy_besides(run, tables)
+        busy = _busy_besides(tables)
         usable = min(
             cores, int(threads + max(0.0, tables.cores.usable / tables.cores.ranks_here - threads - busy) + IDLE)
         )
@@ -196,8 +196,10 @@ def _walks(tables: Tables) -> bool:
     return walked >= MOST_WALKED * max(1, tables.steady_ns)
 
 
-def _busy_besides(run: Run, tables: Tables) -> float:
-    """Return the cores that the training's own data workers and other programs keep busy; other ranks have theirs."""
-    step_ns = max(1, tables.step_ns)
-    workers = sum(use.batch_team_cpu_ns * use.per_step for use in tables.loaders if use.workers) / step_ns
+def _busy_besides(tables: Tables) -> float:
+    """Return the cores that the training's own data workers and other programs keep busy; other ranks have theirs.
+
+    A worker that trains counts as a core: who leaves one to it has divided the cores on purpose.
+    """
+    workers = sum(use.workers or 0 for use in tables.loaders if use.trains)
     return workers + (tables.cores.others_busy or 0.0)
