@@ -35,7 +35,7 @@ time.sleep(100)
     ("ending", "code", "cleans"),
     [
         ("raise ValueError('the data are bad')", 1, True),
-        ("sys.exit(3)", 3, True),
+        pytest.param("sys.exit(3)", 3, True, marks=pytest.mark.slow),
         pytest.param("os._exit(5)", 5, False, marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGKILL)", 128 + 9, False),
         pytest.param("os.abort()", 128 + 6, False, marks=pytest.mark.slow),
