@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.accounts import collectives as calls
 from unstall.accounts import happenings, lines, loading, making, recompute
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
@@ -19,6 +20,7 @@ from unstall.model.run import Facts, Place, Run
 from unstall.model.tables import (
     BatchLine,
     Collections,
+    Collectives,
     Compile,
     Cores,
     HotLine,
@@ -128,6 +130,14 @@ class Evidence:
     @cached_property
     def saves(self) -> tuple[Saves, ...]:
         return happenings.saves(self._run.ranks[0], self._segments.steps, self._run.project)
+
+    @cached_property
+    def collectives(self) -> tuple[Collectives, ...]:
+        return calls.collectives(self._run, self._segments, self._ledger)
+
+    @cached_property
+    def backward_passes(self) -> int:
+        return calls.backward_passes(self._run, self._segments)
 
     @cached_property
     def cores(self) -> Cores:

@@ -285,6 +285,28 @@ class Saves:
     steps_between: float
 
 
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Collectives of one operation called at one line in one place of the step, over the steady steps, all ranks.
+
+    Attributes:
+        line: the user's line; its *framework* is the library's function that it calls, None where it calls the collective.
+        operation: as ``all_gather_object``.
+        phase: phase it happens in; after: the pass (FORWARD, BACKWARD, OPTIMIZER) that was the last before it.
+        spent_ns: ledger time; together_ns: what of it every rank spends: the rest waits for ranks that come later.
+        per_step: calls a step and rank; nbytes: tensor bytes a call, median.
+    """
+
+    line: Line
+    operation: str
+    phase: Phase
+    after: Phase | None
+    spent_ns: int
+    together_ns: int
+    per_step: float
+    nbytes: int = 0
+
+
 class Tables(Protocol):
     """The shared evidence. Every attribute is computed when first read."""
 
@@ -324,6 +346,13 @@ class Tables(Protocol):
 
     @property
     def saves(self) -> tuple[Saves, ...]: ...
+
+    @property
+    def collectives(self) -> tuple[Collectives, ...]: ...
+
+    @property
+    def backward_passes(self) -> int:
+        """Backward passes of a steady step of one rank, median; 0 where none was seen."""
 
     @property
     def steady_steps(self) -> int:

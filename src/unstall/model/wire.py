@@ -107,7 +107,7 @@ class Kind(IntEnum):
     COPY = 9  # between host and device [bytes; call site]
     COMPILE = 10  # a compile window [recompile number; compile id]
     SYNC = 11  # the host waits for the device [0; call site]
-    COLLECTIVE = 12  # [bytes; operation]
+    COLLECTIVE = 12  # [bytes; "OPERATION|FILE:LINE:FUNCTION|LIBRARY FRAME"]
     GC = 13  # [generation; "FILE:LINE:FUNCTION" that set it off]
     IO = 14  # [bytes; call site]
     PYTHON = 15  # drawn timelines only: interpreted code

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from unstall.model.wire import Activity, Kind
 from unstall.probes._around import around
 from unstall.probes._recorder import Probe
@@ -19,6 +21,12 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+def _nbytes(args: tuple[object, ...], kwargs: dict[str, object]) -> int:
+    """Return the bytes of the largest tensor that is passed by itself, 0 where none is."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    return max((tensor.numel() * tensor.element_size() for tensor in tensors), default=0)
+
+
 def install(probe: Probe) -> None:
     import torch.distributed as distributed
     from torch.distributed import distributed_c10d as c10d
@@ -26,15 +34,17 @@ def install(probe: Probe) -> None:
     recorder = probe.recorder
 
     def observed(name: str) -> Any:
-        def before(*args: object, **kwargs: object) -> tuple[int, int, str]:
-            user, _ = call_site(3)
-            return recorder.accounting.enter_activity(Activity.COLLECTIVE), recorder.accounting.last, user
+        def before(*args: object, **kwargs: object) -> tuple[int, int, str, int]:
+            user, library = call_site(3)
+            nbytes = _nbytes(args, kwargs)
+            depth = recorder.accounting.enter_activity(Activity.COLLECTIVE)
+            return depth, recorder.accounting.last, f"{user}|{library}", nbytes
 
-        def after(token: tuple[int, int, str]) -> None:
-            depth, start, user = token
+        def after(token: tuple[int, int, str, int]) -> None:
+            depth, start, caller, nbytes = token
             end = recorder.accounting.leave(depth)
             if depth < 2 or recorder.accounting.stack[-1] % len(Activity) != Activity.COLLECTIVE:  # not inside another
-                recorder.span(Kind.COLLECTIVE, start, end, f"{name}|{user}")
+                recorder.span(Kind.COLLECTIVE, start, end, f"{name}|{caller}", nbytes)
 
         return around(probe, getattr(c10d, name), before, after)
 
