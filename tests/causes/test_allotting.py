@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unstall.causes._explain import LEAST_SHARE, explain
 from unstall.model.finding import Finding, Line, Machine, Scope, Stake, Weight
-from unstall.model.ledger import Activity, Basis, Phase
+from unstall.model.ledger import Activity, Basis, Device, Phase
 
 ENTRIES = [(Phase.FORWARD, Activity.COMPUTE), (Phase.FORWARD, Activity.PYTHON), (Phase.BETWEEN, Activity.IO)]
 LINES = [None, "train.py:3", "train.py:4"]
@@ -22,8 +22,11 @@ def finding(cause="data/a", ns=100, *, entry=ENTRIES[0], line=None, weight=Weigh
 
 
 def holds(steady, rest=None):
-    """Return what the ledger holds: *steady* and *rest* are ns by entry."""
-    rest = rest or {}
+    """Return what the ledger holds: *steady* and *rest* are ns by entry, with the device if it is not all NONE."""
+    steady, rest = (
+        {entry if len(entry) == 3 else (*entry, Device.NONE): ns for entry, ns in pool.items()}
+        for pool in (steady, rest or {})
+    )
     both = Counter(steady) + Counter(rest)
     return {Scope.STEADY: steady, Scope.STARTUP: rest, Scope.PERIODIC: dict(both)}
 
@@ -135,3 +138,12 @@ def test_the_machine_is_blamed_after_the_script():
     got = explain([machine, line], holds({ENTRIES[0]: 100, ENTRIES[2]: 100}), WHOLE)
     assert [said.cause for said in got] == ["io/log", "host/starved"]
     assert explain([replace(line, fault=False), machine], holds({ENTRIES[0]: 100, ENTRIES[2]: 100}), WHOLE)[0].fault
+
+
+def test_a_stake_that_names_what_the_device_did_takes_only_that_time():
+    busy, idle = (*ENTRIES[0], Device.COMPUTE), (*ENTRIES[0], Device.IDLE)
+    held = holds({busy: 300, idle: 200})
+    (only,) = explain([finding(stakes=(Stake(*ENTRIES[0], 400, device=Device.IDLE),))], held, WHOLE)
+    assert only.spent_ns == 200
+    (any_device,) = explain([finding(stakes=(Stake(*ENTRIES[0], 400),))], held, WHOLE)
+    assert any_device.spent_ns == 400

@@ -23,6 +23,7 @@ from unstall.model.tables import (
     Collectives,
     Compile,
     Cores,
+    DeviceUse,
     HotLine,
     LoaderUse,
     Recomputed,
@@ -134,6 +135,10 @@ class Evidence:
     @cached_property
     def collectives(self) -> tuple[Collectives, ...]:
         return calls.collectives(self._run, self._segments, self._ledger)
+
+    @cached_property
+    def device(self) -> DeviceUse | None:
+        return None  # no reader of traces yet
 
     @cached_property
     def backward_passes(self) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from unstall.model.finding import Scope
-from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.ledger import Activity, Device, Ledger, Phase
 from unstall.model.report import Job
 from unstall.model.steps import Steps
 
-Entry = tuple[Phase, Activity]
+Entry = tuple[Phase, Activity, Device]
 
 
 def held(ledger: Ledger, steps: Steps) -> Mapping[Scope, Mapping[Entry, int]]:
@@ -19,9 +19,9 @@ def held(ledger: Ledger, steps: Steps) -> Mapping[Scope, Mapping[Entry, int]]:
     steady = ledger.rows(steps=steps.steady)
     found: dict[Scope, dict[Entry, int]] = {}
     for scope, rows in ((Scope.STEADY, steady), (Scope.STARTUP, ~steady), (Scope.PERIODIC, np.ones_like(steady))):
-        table = np.zeros((len(Phase), len(Activity)), np.int64)
-        np.add.at(table, (ledger.phase[rows], ledger.activity[rows]), ledger.ns[rows])
-        found[scope] = {(Phase(p), Activity(a)): int(table[p, a]) for p, a in np.argwhere(table)}
+        table = np.zeros((len(Phase), len(Activity), len(Device)), np.int64)
+        np.add.at(table, (ledger.phase[rows], ledger.activity[rows], ledger.device[rows]), ledger.ns[rows])
+        found[scope] = {(Phase(p), Activity(a), Device(d)): int(table[p, a, d]) for p, a, d in np.argwhere(table)}
     return found
 
 

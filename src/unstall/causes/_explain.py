@@ -9,17 +9,17 @@ leaves less of both. The time of the steady steps and the time outside them are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from unstall.model.finding import Finding, Line, Machine, Scope, Weight
-from unstall.model.ledger import Activity, Phase
+from unstall.model.finding import Finding, Line, Machine, Scope, Stake, Weight
+from unstall.model.ledger import Activity, Device, Phase
 
 MOST_LOST = 0.5  # of what information asks for; of what gets less its own words would be untrue
 LEAST_SHARE = 0.02  # a finding whose allotted time falls below is dropped into "also"
 
-Entry = tuple[Phase, Activity]
+Entry = tuple[Phase, Activity, Device]
 
 
 class _Pool(Enum):
@@ -33,7 +33,7 @@ _POOLS = {
     Scope.PERIODIC: (_Pool.STEADY, _Pool.REST),
 }
 Cell = tuple[_Pool, Entry]
-OnLine = tuple[_Pool, Entry, str]
+OnLine = tuple[_Pool, Phase, Activity, str]  # on whatever the device does
 
 
 @dataclass
@@ -107,17 +107,25 @@ def _take(finding: Finding, pools: Mapping[_Pool, Mapping[Entry, int]], gone: _T
     """Return what the finding's stakes get of what is left."""
     taken = _Taken()
     for stake in finding.stakes:
-        entry = (stake.phase, stake.activity)
-        of = _POOLS[finding.scope]
-        left = [pools[pool].get(entry, 0) - gone.cells[pool, entry] - taken.cells[pool, entry] for pool in of]
+        cells = list(_cells(stake, finding.scope, pools))
+        left = [pools[pool].get(entry, 0) - gone.cells[pool, entry] - taken.cells[pool, entry] for pool, entry in cells]
         line = stake.line or ""
-        want = stake.ns - (sum(gone.lines[pool, entry, line] for pool in of) if line else 0)
+        on_line = [(pool, stake.phase, stake.activity, line) for pool in _POOLS[finding.scope]]
+        want = stake.ns - (sum(gone.lines[on] for on in on_line) if line else 0)
         part = max(0, min(want, sum(left)))
-        for pool, ns in zip(of, _split(part, left), strict=True):
+        for (pool, entry), ns in zip(cells, _split(part, left), strict=True):
             taken.cells[pool, entry] += ns
             if on := line or _line(finding):  # a stake that names no line is on the finding's
-                taken.lines[pool, entry, on] += ns
+                taken.lines[pool, stake.phase, stake.activity, on] += ns
     return taken
+
+
+def _cells(stake: Stake, scope: Scope, pools: Mapping[_Pool, Mapping[Entry, int]]) -> Iterator[Cell]:
+    """Yield where the stake's time may be: in the pools of its scope, whatever the device did if it does not say."""
+    for pool in _POOLS[scope]:
+        for phase, activity, device in sorted(pools[pool]):
+            if (phase, activity) == (stake.phase, stake.activity) and stake.device in (None, device):
+                yield pool, (phase, activity, device)
 
 
 def _split(ns: int, left: Sequence[int]) -> list[int]:
@@ -136,13 +144,14 @@ def _line(finding: Finding) -> str:
 
 def _concede(loser: Finding, got: list[tuple[Finding, _Taken]]) -> None:
     """Name *loser* under the finding that took most of the time it stood on."""
-    stood = {(pool, (stake.phase, stake.activity)) for stake in loser.stakes for pool in _POOLS[loser.scope]}
-    lines = {(*cell, stake.line) for stake in loser.stakes for cell in stood if stake.line}
+    entries = {(stake.phase, stake.activity) for stake in loser.stakes}
+    lines = {(*entry, stake.line) for stake in loser.stakes for entry in entries if stake.line}
 
     def lost_to(n: int) -> tuple[int, int, int]:
         taken = got[n][1]
-        on_line = sum(ns for line, ns in taken.lines.items() if line in lines)
-        return on_line, sum(ns for cell, ns in taken.cells.items() if cell in stood), -n
+        in_pools = _POOLS[loser.scope]
+        on_line = sum(ns for (pool, *line), ns in taken.lines.items() if pool in in_pools and tuple(line) in lines)
+        return on_line, sum(ns for (pool, e), ns in taken.cells.items() if pool in in_pools and e[:2] in entries), -n
 
     winner = max(range(len(got)), key=lost_to, default=None)
     if winner is None or not lost_to(winner)[1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from unstall.model.ledger import Activity, Basis, Phase
+from unstall.model.ledger import Activity, Basis, Device, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,14 @@ class Stake:
 
     Attributes:
         line: ``FILE:LINE`` within the entry, where only that line's time is meant; None for any.
+        device: what the device did meanwhile; None for any.
     """
 
     phase: Phase
     activity: Activity
     ns: int
     line: str | None = None
+    device: Device | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.model.events import Events
+from unstall.model.trace import Trace
 
 
 class Sensor(str, Enum):
@@ -235,6 +236,7 @@ class Rank:
             that no one can see from inside.
         rows: the live accounting, or None where the run comes from events alone (a trace, a drawn timeline).
         events: spans on its lanes.
+        trace: what a profiler saw of its calls and of the device, where there was one.
     """
 
     rank: int
@@ -250,6 +252,7 @@ class Rank:
     worker_samples: tuple[Samples, ...] = ()
     gauges: Gauges | None = None
     facts: Facts = field(default_factory=Facts)
+    trace: Trace | None = None
 
     def __post_init__(self) -> None:
         if not self.start_ns <= self.seen_start_ns <= self.seen_end_ns <= self.end_ns:

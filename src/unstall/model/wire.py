@@ -121,6 +121,7 @@ class Kind(IntEnum):
     DEVICE_COPY = 23  # device lane
     DEVICE_COLLECTIVE = 24  # device lane
     STOP = 25  # a loader's workers are stopped [loader; "loader:K"]
+    LAUNCH = 26  # the host launches device work
 
 
 class Frame(IntEnum):
