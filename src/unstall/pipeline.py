@@ -150,7 +150,12 @@ def explained(
             abstained.append(Abstained(cause.id, why))
             continue
         for said in cause.find(recorded, ledger, tables):
-            (proposed if isinstance(said, Finding) else candidates).append(said)  # type: ignore[arg-type]
+            if isinstance(said, Finding):
+                proposed.append(said)
+            elif isinstance(said, Candidate):
+                candidates.append(said)
+            else:
+                abstained.append(said)
     steps = segments.steps
     findings = explain(proposed, holdings.held(ledger, steps), holdings.wholes(ledger, steps, job))
     remedies = tuple(tuple(by_id[finding.cause].remedies(finding, recorded, tables)) for finding in findings)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts import collectives as calls
-from unstall.accounts import happenings, lines, loading, making, recompute
+from unstall.accounts import happenings, holdings, lines, loading, making, recompute
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
 from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
-from unstall.model.finding import Line
+from unstall.model.finding import Line, Scope
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
@@ -31,7 +31,7 @@ from unstall.model.tables import (
     Trend,
     WorkerLine,
 )
-from unstall.model.wire import Activity, Phase
+from unstall.model.wire import Activity, Device, Phase
 
 
 def _producers(facts: Facts) -> list[Place]:
@@ -66,6 +66,10 @@ class Evidence:
         chosen = ledger.rows(steps=self._segments.steps.steady)
         np.add.at(spent, (ledger.phase[chosen], ledger.activity[chosen]), ledger.ns[chosen])
         return {(Phase(p), Activity(a)): int(spent[p, a]) for p, a in np.argwhere(spent)}
+
+    @cached_property
+    def device_parts(self) -> dict[tuple[Phase, Activity, Device], int]:
+        return dict(holdings.held(self._ledger, self._segments.steps)[Scope.STEADY])
 
     @cached_property
     def lines(self) -> tuple[HotLine, ...]:

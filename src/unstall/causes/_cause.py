@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from unstall.model.case import Fires, Planted, Silent
-from unstall.model.finding import Candidate, Finding
+from unstall.model.finding import Abstained, Candidate, Finding
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Remedy
 from unstall.model.run import Run, Sensor
@@ -44,8 +44,8 @@ class Cause:
         """Return the cause's page, Markdown."""
         return inspect.getdoc(sys.modules[type(self).__module__]) or ""
 
-    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Candidate]:
-        """Yield what this cause explains, or nothing."""
+    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Candidate | Abstained]:
+        """Yield what this cause explains, or nothing; an abstention where what was recorded cannot tell."""
         raise NotImplementedError
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:

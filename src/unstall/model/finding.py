@@ -47,7 +47,19 @@ class Machine:
     what: str
 
 
-Where = Line | Environment | Command | Machine
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """No line was recorded: an operator or a call is named, and where in the step it is.
+
+    Attributes:
+        name: as ``aten::item``; "" where the whole phase is meant. phase: as ``forward``.
+    """
+
+    name: str
+    phase: str = ""
+
+
+Where = Line | Environment | Command | Machine | Operator
 
 
 @dataclass(frozen=True, slots=True)

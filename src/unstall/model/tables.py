@@ -525,6 +525,10 @@ class Tables(Protocol):
         """Ledger time of all steady steps by entry, all ranks; entries without time are absent."""
 
     @property
+    def device_parts(self) -> Mapping[tuple[Phase, Activity, Device], int]:
+        """The same, by what the device did meanwhile as well."""
+
+    @property
     def input_safety(self) -> Safety:
         """What changing the number of workers may do to this training."""
 

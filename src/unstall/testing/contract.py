@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unstall.causes import Cause
 from unstall.model.case import Fires, Planted, Silent
-from unstall.model.finding import Candidate, Finding, Line, Machine
+from unstall.model.finding import Abstained, Candidate, Finding, Line, Machine
 from unstall.model.remedy import Edit, Remedy, Scalar, SetKeyword
 from unstall.model.report import Job, Report
 from unstall.model.run import Sensor
@@ -40,11 +40,12 @@ class Said:
 
 
 def said_of(cause: Cause, case: Fires | Silent) -> Said:
-    """Return what *cause* says of a drawn case, with the remedies of each finding."""
+    """Return what *cause* says of a drawn case, with the remedies of each finding; to abstain is to say nothing."""
     drawn = draw(case.timeline, case.given)
     ledger, tables, _ = account(drawn)
     evidence = With(tables, case.given.tables)
-    found = tuple(cause.find(drawn, ledger, evidence))  # type: ignore[arg-type]
+    said_so_far = tuple(cause.find(drawn, ledger, evidence))  # type: ignore[arg-type]
+    found = tuple(said for said in said_so_far if not isinstance(said, Abstained))
     remedies = tuple(
         tuple(cause.remedies(said, drawn, evidence)) if isinstance(said, Finding) else ()  # type: ignore[arg-type]
         for said in found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstall.model.finding import Command, Environment, Line, Machine, Where
+from unstall.model.finding import Command, Environment, Line, Machine, Operator, Where
 from unstall.model.remedy import Safety
 
 SAFETY = {
@@ -143,5 +143,7 @@ def place(where: Where, room: int = 1000) -> str:
         return f"environment variable {where.variable}"
     if isinstance(where, Command):
         return f"command: {where.command}"
+    if isinstance(where, Operator):
+        return ", ".join(part for part in (where.name, where.phase and f"in {where.phase}") if part)
     assert isinstance(where, Machine)
     return f"the machine: {where.what}"

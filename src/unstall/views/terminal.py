@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from unstall.model.finding import Finding
+    from unstall.model.finding import Abstained, Finding
     from unstall.model.remedy import Remedy
     from unstall.model.report import Report
 
@@ -240,11 +240,19 @@ def _trust(report: Report, verbose: bool) -> Iterator[str]:
     how = f" ({report.overhead_how})" if verbose and report.overhead_how else ""
     edges = f" (process start and end apart, {words.duration(report.edges_ns)})" if report.edges_ns else ""
     yield f"unknown {words.share(report.unknown_share)}{edges}"
-    if report.abstained:
-        yield f"abstained: {words.count(len(report.abstained), 'cause')}" + ("" if verbose else " (-v says why)")
+    if abstained := report.abstained if verbose else _could_have_looked(report):
+        yield f"abstained: {words.count(len(abstained), 'cause')}" + ("" if verbose else " (-v says why)")
     yield f"recorder {words.share(report.overhead_share)} of the step{how}"
     if report.machine_load:
         yield f"machine: {report.machine_load}"
+
+
+def _could_have_looked(report: Report) -> tuple[Abstained, ...]:
+    """Return who abstained for another reason than that the machine has no device: that is said of the sensor already."""
+    from unstall.model.run import Sensor
+
+    none = tuple(f"{Sensor.DEVICE.value}: {reason}" for reason in NO_DEVICE)
+    return tuple(one for one in report.abstained if not one.because.startswith(none))
 
 
 def _job(report: Report) -> Iterator[RenderableType]:
