@@ -2,7 +2,17 @@
 
 import pytest
 
-from unstall.causes.kernels._matrix import AMPERE, CDNA, GEFORCE, VOLTA, Math, has_tensor_cores, math_of, units_of
+from unstall.causes.kernels._matrix import (
+    AMPERE,
+    CDNA,
+    CDNA3,
+    GEFORCE,
+    VOLTA,
+    Math,
+    has_tensor_cores,
+    math_of,
+    units_of,
+)
 from unstall.model.ledger import Device
 from unstall.model.tables import Kernels
 
@@ -81,28 +91,31 @@ def kernel(name):
 
 
 @pytest.mark.parametrize(
-    ("device", "units"),
+    ("device", "compute", "units"),
     [
-        ("NVIDIA A100-SXM4-80GB", AMPERE),
-        ("NVIDIA H100 80GB HBM3", AMPERE),
-        ("Tesla V100-SXM2-32GB", VOLTA),
-        ("AMD Instinct MI300X", CDNA),
-        ("AMD Radeon Graphics", CDNA),
-        ("NVIDIA GeForce RTX 3090", GEFORCE),
-        ("ARTEMIS", None),
+        ("NVIDIA A100-SXM4-80GB", "8.0", AMPERE),
+        ("NVIDIA H100 80GB HBM3", "9.0", AMPERE),
+        ("Tesla V100-SXM2-32GB", "7.0", VOLTA),
+        ("AMD Instinct MI210", "9.0", CDNA),
+        ("AMD Instinct MI300X", "9.4", CDNA3),
+        ("AMD Radeon Graphics", "9.0", CDNA),
+        ("NVIDIA GeForce RTX 3090", "8.6", GEFORCE),
+        ("Tesla P100-PCIE-16GB", "6.0", None),
+        ("ARTEMIS", "", None),
     ],
 )
-def test_the_device_is_told_by_its_name(device, units):
-    assert units_of(device, ()) is units
+def test_the_device_is_told_by_its_name_and_capability(device, compute, units):
+    assert units_of(device, compute, ()) is units
 
 
-def test_the_device_is_told_by_its_kernels_where_its_name_is_not_known():
-    assert units_of("", [kernel("volta_sgemm_128x64_nt")]) is VOLTA
-    assert units_of("", [kernel("ampere_sgemm_32x32_tn")]) is AMPERE
-    assert units_of("", [kernel("maxwell_sgemm_128x64_tn")]) is None
+def test_the_device_is_told_by_its_kernels_where_it_is_not_recorded():
+    assert units_of("", "", [kernel("volta_sgemm_128x64_nt")]) is VOLTA
+    assert units_of("", "", [kernel("ampere_sgemm_32x32_tn")]) is AMPERE
+    assert units_of("", "", [kernel("maxwell_sgemm_128x64_tn")]) is None
+    assert units_of("", "9.4", [kernel("Cijk_Alik_Bljk_BBS_BH_MT256x32x64")]) is CDNA
 
 
 def test_units_for_matrices_are_known_where_a_kernel_used_them():
-    assert has_tensor_cores(None, "", [kernel("cutlass_80_tensorop_s1688gemm")]) is True
-    assert has_tensor_cores(None, "", [kernel("volta_sgemm_128x64_nt")]) is None
-    assert has_tensor_cores(False, "", [kernel("cutlass_80_tensorop_s1688gemm")]) is False
+    assert has_tensor_cores(None, [kernel("cutlass_80_tensorop_s1688gemm")]) is True
+    assert has_tensor_cores(None, [kernel("volta_sgemm_128x64_nt")]) is None
+    assert has_tensor_cores(False, [kernel("cutlass_80_tensorop_s1688gemm")]) is False

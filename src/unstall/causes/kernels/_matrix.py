@@ -39,7 +39,8 @@ class Units:
 AMPERE = Units("an Ampere or later GPU", True, 2.0, 7.0)
 GEFORCE = Units("a GeForce GPU", True, 1.0, 2.0)  # as many TF32 products as float32 ones; bfloat16 has twice as many
 VOLTA = Units("a Volta or Turing GPU", False, 1.5, 8.0)  # V100: 15.7 against 125 (float16) TFLOPS
-CDNA = Units("an AMD Instinct GPU", False, 1.5, 4.0)  # MI250X: 95.7 against 383 (bfloat16) TFLOPS; MI300X: 8x
+CDNA = Units("an AMD GPU", False, 1.5, 4.0)  # MI250X: 95.7 against 383 (bfloat16) TFLOPS, both on matrix cores
+CDNA3 = Units("an AMD Instinct MI300 or later GPU", False, 1.5, 8.0)  # MI300X: 163.4 against 1307 (bfloat16) TFLOPS
 
 _NOT = re.compile(
     r"elementwise|reduce_kernel|batch_norm|layer_norm|[nN]chwTo|nhwcTo|im2col|col2im|splitKreduce|gemv|gemmk1|"
@@ -84,28 +85,30 @@ def math_of(name: str, operator: str = "") -> Math:
     return Math.REDUCED if product and _REDUCED.search(name) else Math.NONE
 
 
-def units_of(device: str, kernels: Iterable[Kernels]) -> Units | None:
-    """Return what the device can do, by its name where it is known and by what runs on it; None where neither tells."""
+def units_of(device: str, compute: str, kernels: Iterable[Kernels]) -> Units | None:
+    """Return what the device can do; None where nothing tells.
+
+    Args:
+        device: its name, as ``NVIDIA A100-SXM4-80GB``, or "".
+        compute: its compute capability, as ``8.0``, or "".
+        kernels: what runs on it; some names tell what they were built for.
+    """
     names = [kernel.name for kernel in kernels]
     if re.search(r"Instinct|\bMI\d{2,3}|AMD", device) or any(_AMD.search(name) for name in names):
-        return CDNA
+        return CDNA3 if re.search(r"MI[3-9]\d\d", device) else CDNA
     if re.search(r"GeForce|RTX \d0[5-9]0", device):
         return GEFORCE
-    if re.search(r"V100|T4\b|TITAN (V|RTX)|Quadro RTX|RTX [5-8]000\b", device):
-        return VOLTA
-    if re.search(r"A100|A10|A30|A40|A800|H100|H200|H800|L4|L40|GH200|B[123]00|GB[23]00|RTX A", device):
-        return AMPERE
+    major = int(compute.partition(".")[0] or 0)
+    if major:
+        return AMPERE if major >= 8 else VOLTA if major == 7 else None
     if any(_NEWER.search(name) for name in names):
         return AMPERE
     return VOLTA if any(_OLDER.search(name) for name in names) else None
 
 
-def has_tensor_cores(known: bool | None, device: str, kernels: Sequence[Kernels]) -> bool | None:
+def has_tensor_cores(known: bool | None, kernels: Sequence[Kernels]) -> bool | None:
     """Return whether the device multiplies matrices faster in reduced precision; None where it cannot be told."""
     if known is not None:
         return known
-    if any(
-        kernel.kind is Device.COMPUTE and math_of(kernel.name, kernel.operator) is Math.REDUCED for kernel in kernels
-    ):
-        return True
-    return True if units_of(device, ()) is not None else None
+    used = any(k.kind is Device.COMPUTE and math_of(k.name, k.operator) is Math.REDUCED for k in kernels)
+    return True if used else None

@@ -14,7 +14,7 @@ the inputs where they were recorded, and by what the device has. Claimed is what
 products beside others or beside the host cost nothing. Double precision is another matter, and kernels that tell nothing
 of their arithmetic are left alone. The saving is an estimate: the products become 2 to 7 times faster as TF32 on data-centre
 GPUs since Ampere (GeForce GPUs multiply TF32 no faster), 1.5 to 8 times in float16 on Volta and Turing, which have no TF32,
-1.5 to 4 times in bfloat16 on AMD; nothing is promised for products so small that memory or launching bounds them.
+1.5 to 4 times in bfloat16 on AMD (8 since MI300); nothing is promised for products so small that memory or launching bounds them.
 
 ## Sources
 PyTorch documentation, CUDA semantics, "TensorFloat-32" (0.11 s against 0.016 s for 10240 x 10240 on an A100), and
@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import percent, rank_steps, spread, total, where
-from unstall.causes.kernels._matrix import AMPERE, Math, Units, has_tensor_cores, math_of, units_of
+from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -105,8 +105,7 @@ class FullPrecisionMatmul(Cause):
         critical = sum(kernel.critical_ns for kernel in full)
         if critical < LEAST_SHARE * max(1, tables.steady_ns):
             return
-        device = _device_name(run)
-        able = has_tensor_cores(use.tensor_cores, device, use.kernels)
+        able = has_tensor_cores(use.tensor_cores, use.kernels)
         worst = _worst(full)
         if able is None:
             yield Candidate(
@@ -116,7 +115,7 @@ class FullPrecisionMatmul(Cause):
                 "whether the device has faster units for less precision was not recorded",
             )
         elif able:
-            yield self._finding(full, worst, units_of(device, use.kernels) or AMPERE, run, tables)
+            yield self._finding(full, worst, _units(run, use.kernels), run, tables)
 
     def _finding(self, full: Sequence[Kernels], worst: Kernels, units: Units, run: Run, tables: Tables) -> Finding:
         stakes = spread(sum(kernel.critical_ns for kernel in full), tables.device_parts, Device.COMPUTE)
@@ -144,7 +143,7 @@ class FullPrecisionMatmul(Cause):
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         kernels = tables.device.kernels if tables.device is not None else ()
-        units = units_of(_device_name(run), kernels) or AMPERE
+        units = _units(run, kernels)
         if units.tf32:
             yield Remedy(
                 f"{self.id}#tf32", 'torch.set_float32_matmul_precision("high")', Safety.CHANGES_TRAINING,
@@ -152,7 +151,7 @@ class FullPrecisionMatmul(Cause):
                 "parameters stay float32; products round their inputs to 10 bits, which is less than rounding elsewhere: compare "
                 "a short training.",
             )  # fmt: skip
-        half = "bfloat16" if units.tf32 or units.name.startswith("an AMD") else "float16"
+        half = "bfloat16" if units.tf32 or units in (CDNA, CDNA3) else "float16"
         scaled = "" if half == "bfloat16" else " and torch.amp.GradScaler, since small gradients vanish in float16"
         yield Remedy(
             f"{self.id}#autocast", f"mixed precision with torch.autocast (dtype=torch.{half})", Safety.CHANGES_TRAINING,
@@ -195,5 +194,6 @@ def _short(name: str) -> str:
     return plain if len(plain) <= 60 else plain[:57] + "..."
 
 
-def _device_name(run: Run) -> str:
-    return run.ranks[0].facts.text("device.name") or run.facts.text("device.name") or ""
+def _units(run: Run, kernels: Sequence[Kernels]) -> Units:
+    facts = run.ranks[0].facts
+    return units_of(facts.text("gpu.name") or "", facts.text("gpu.compute") or "", kernels) or AMPERE
