@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from glob import has_magic
 from pathlib import Path
 
-from unstall.accounts import holdings, summary
+from unstall.accounts import device_summary, holdings, summary
 from unstall.accounts.assign import assign
 from unstall.accounts.enter import enter
 from unstall.accounts.evidence import Evidence
 from unstall.accounts.label import Labelled, label
 from unstall.accounts.segment import Segments, segment
+from unstall.accounts.tabulate import tabulate
+from unstall.accounts.tracks import tracks
 from unstall.causes import Cause, load
 from unstall.causes._explain import explain
 from unstall.launch import command as commands
@@ -27,7 +30,10 @@ from unstall.model.ledger import Activity, Ledger
 from unstall.model.remedy import Remedy
 from unstall.model.report import Job, Report
 from unstall.model.run import Facts, Run
+from unstall.readers import join
 from unstall.readers import recording as reader
+from unstall.readers.originals import originals
+from unstall.views import perfetto
 
 STEP_COST_NS = 75_000  # of the recorder on the training thread, a step; switched on and off in turns, bench/recorder.py
 
@@ -96,14 +102,68 @@ def _limit(options: RunOptions) -> int | None:
     return None if options.steps is None else warmup + options.steps
 
 
-def diagnose(folder: Path, job: Job) -> Report:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a report holds besides the account: tables by name, and whether tracks over time."""
+
+    tables: Collection[str] = ()
+    tracks: bool = False
+
+
+def diagnose(folder: Path, job: Job, wanted: Wanted | None = None) -> Report:
     """Return the report of the recording in *folder*.
 
     Raises:
         NotARecording: When it is none. NothingRecorded: When no process in it trained.
     """
     recorded = reader.read(Path(folder))
-    return report(recorded, reader.read_ended(Path(folder)), job, str(folder))
+    return report(recorded, reader.read_ended(Path(folder)), job, str(folder), wanted)
+
+
+def diagnose_traces(paths: Sequence[Path | str], job: Job, wanted: Wanted | None = None) -> Report:
+    """Return the report of one job's profiler traces: files, folders of them, or glob patterns.
+
+    Raises:
+        UnstallError: When a file is no trace, or they are not of one job.
+    """
+    recorded = join.read(paths)
+    longest_ns = max(rank.end_ns - rank.start_ns for rank in recorded.ranks)  # their clocks need not be comparable
+    ended = reader.Ended((), "", 0, 0, longest_ns, 0, {}, "", {})
+    return report(recorded, ended, job, "", wanted)
+
+
+def diagnose_paths(paths: Sequence[str], job: Job, wanted: Wanted | None = None) -> Report:
+    """Return the report of a recording, or of traces, whichever *paths* hold.
+
+    Raises:
+        UnstallError: As `diagnose` and `diagnose_traces`, and when recordings and traces are mixed.
+    """
+    for path in paths:
+        if not Path(path).exists() and not has_magic(path):
+            raise UnstallError(
+                f"{path}: there is no such file or folder.\n"
+                "Give the folder that `unstall run` named at its end, or traces that torch.profiler wrote."
+            )
+    folders = [Path(path) for path in paths if reader.is_recording(Path(path))]
+    if not folders:
+        return diagnose_traces(paths, job, wanted)
+    if len(paths) > 1:
+        raise UnstallError(
+            f"{folders[0]} is a recording, which is explained by itself: {len(paths)} paths were given.\n"
+            "Give one recording, or the traces of one job."
+        )
+    return diagnose(folders[0], job, wanted)
+
+
+def save_perfetto(made: Report, path: Path) -> None:
+    """Write the tracks of *made*, beside the events of the traces it is of, for ui.perfetto.dev.
+
+    Raises:
+        UnstallError: When a trace can no longer be read, or the file cannot be written.
+    """
+    files = made.traced.files if made.traced is not None else ()
+    base_ns, events = originals([Path(file.path) for file in files], [file.rank for file in files])
+    perfetto.save(made, events, base_ns, path)
 
 
 def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence, Segments]:
@@ -162,8 +222,9 @@ def explained(
     return Explained(findings, remedies, tuple(candidates), tuple(abstained))
 
 
-def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
+def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wanted | None = None) -> Report:
     """Account for a run, explain it, and return the finished report."""
+    wanted = wanted or Wanted()
     warmup = recorded.facts.number("warmup")
     ledger, tables, segments = account(recorded, None if warmup is None else int(warmup))
     said = explained(recorded, ledger, tables, segments, job=job)
@@ -176,7 +237,8 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
     outside_ns = walls[0] - ledger.total_ns(steps=steps.steady, rank=0)
     median_ns = times.median if times else 0
     threads = ranks[0].facts.number("threads.intra") or 1.0
-    return Report(
+    used = device_summary.device_summary(tables.device, ledger, steps, len(ranks))
+    made = Report(
         command=ended.command,
         exit_code=0 if stopped else ended.exit_code,
         stopped_by_us=bool(stopped),
@@ -189,7 +251,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
         step_ns=times,
         step_parts=parts,
         outside=summary.outside(ledger, steps, walls[0]),
-        bound_by=summary.bound_by(parts),
+        bound_by=device_summary.bound_by(used) if used is not None and parts else summary.bound_by(parts),
         unknown_share=max(0, ledger.total_ns(activity=Activity.UNKNOWN) - edges_ns) / max(1, sum(walls)),
         edges_ns=edges_ns,
         overhead_share=STEP_COST_NS / median_ns if median_ns else 0.0,
@@ -208,7 +270,11 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str) -> Report:
         ledger=ledger,
         recording=folder,
         machine_load=_load(tables),
+        device=used,
+        tables=tuple(tabulate(name, recorded, steps, tables.device) for name in wanted.tables),
+        tracks=tracks(recorded, steps) if wanted.tracks else (),
     )
+    return device_summary.of_traces(made, recorded)
 
 
 def _load(tables: Evidence) -> str:

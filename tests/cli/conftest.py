@@ -75,6 +75,9 @@ class Pipeline:
         self.diagnosed = (path, job)
         return self.answer()
 
+    def diagnose_paths(self, paths: tuple[str, ...], job: Job, wanted: object) -> Report:
+        return self.diagnose(paths[0], job)
+
     def answer(self) -> Report:
         if isinstance(self.report, BaseException):
             raise self.report
@@ -85,7 +88,13 @@ class Pipeline:
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     stand_in = Pipeline()
     module = types.ModuleType("unstall.pipeline")
-    vars(module).update(run=stand_in.run, diagnose=stand_in.diagnose, RunOptions=Options)
+    vars(module).update(
+        run=stand_in.run,
+        diagnose_paths=stand_in.diagnose_paths,
+        save_perfetto=None,
+        RunOptions=Options,
+        Wanted=lambda *wanted: wanted,
+    )
     monkeypatch.setitem(sys.modules, "unstall.pipeline", module)
     return stand_in
 

@@ -23,7 +23,7 @@ print(*sorted({heavy!r} & set(sys.modules)))
     [
         (["--help"], "diagnose"),
         (["run", "--help"], "--price-per-hour"),
-        (["diagnose", "--help"], "DIR"),
+        (["diagnose", "--help"], "PATH"),
         (["explain", "--help"], "CAUSE"),
         (["--version"], "unstall"),
     ],

@@ -72,7 +72,7 @@ def save(report: Report, path: Path) -> None:
         raise UnstallError(f"{path}: the report could not be written ({error.strerror}).{again}") from error
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(path: Path | None, option: str = "--json") -> None:
     """Say before the work what would be found out only after it.
 
     Raises:
@@ -81,9 +81,9 @@ def check_writable(path: Path | None) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise UnstallError(f"{path}: is a folder; --json takes the name of a file.")
+        raise UnstallError(f"{path}: is a folder; {option} takes the name of a file.")
     if not path.parent.is_dir():
-        raise UnstallError(f"{path.parent}: there is no such folder, so no report could be written to {path.name}.")
+        raise UnstallError(f"{path.parent}: there is no such folder, so nothing could be written to {path.name}.")
 
 
 class MarginNote:

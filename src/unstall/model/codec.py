@@ -18,7 +18,7 @@ from unstall.model.remedy import Edit, Knob, Remedy, RemoveCall, Safety, SetEnvi
 if TYPE_CHECKING:
     from unstall.model.finding import Candidate, Finding, Saving, Where
     from unstall.model.ledger import Ledger
-    from unstall.model.report import Report, Share
+    from unstall.model.report import DeviceSummary, Report, Share
 
 REPORT_FORMAT = "unstall-report/1"
 PLAN_FORMAT = "unstall-plan/1"
@@ -102,7 +102,8 @@ def report_to_json(report: Report) -> dict[str, object]:
     """Return the report in the format "unstall-report/1"; equal reports give equal JSON, key for key.
 
     Keys are added by later versions, never taken away. ``run.step_ns`` is null where no steady step was seen, and a
-    ``speedup`` where the saving is the whole time. The ledger is summed over the steps; the entries of a
+    ``speedup`` where the saving is the whole time, and ``overhead.share`` where nobody measured it; ``device`` where none was
+    observed, and ``trace`` for a live run. The ledger is summed over the steps; the entries of a
     rank add up to its ``rank_wall_ns`` exactly.
     """
     return {
@@ -124,6 +125,19 @@ def report_to_json(report: Report) -> dict[str, object]:
         "job": asdict(report.job),
         "projection": asdict(report.projection) if report.projection else None,
         "recording": report.recording,
+        "device": None if report.device is None else _device(report.device),
+        "trace": None if report.traced is None else asdict(report.traced),
+    }
+
+
+def _device(device: DeviceSummary) -> dict[str, object]:
+    return {
+        "states": [_share(share) for share in device.states],
+        "by_phase": [_share(share) for share in device.by_phase],
+        "critical_path": [_share(share) for share in device.critical],
+        "launches_per_step": device.launches_per_step,
+        "launch_ns": device.launch_ns,
+        "dilation": device.dilation,
     }
 
 

@@ -52,6 +52,13 @@ class Ended:
     warmup: int | None = None
 
 
+def is_recording(path: Path) -> bool:
+    """Return whether *path* is a folder that `unstall run` records to, be the recording whole or not."""
+    return path.is_dir() and (
+        (path / "recording.json").exists() or (path / "seen").is_dir() or any(path.glob("*.wire"))
+    )
+
+
 def read_ended(folder: Path) -> Ended:
     """Return what the launcher wrote of the command.
 

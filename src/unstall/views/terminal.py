@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from unstall.model.finding import Abstained, Finding
     from unstall.model.remedy import Remedy
-    from unstall.model.report import Report
+    from unstall.model.report import Report, Traced
 
 NAME = "terminal"
 LEAST_WIDTH, MOST_WIDTH = 60, 160  # columns
@@ -95,13 +95,33 @@ def _header(report: Report, width: int) -> Iterator[RenderableType]:
     elif report.exit_code:
         ended = f"The training ended with exit code {report.exit_code}; this is the account up to there."
         yield Text(ended, "bold yellow")
+    if report.traced is not None:
+        yield Text(_coverage(report.traced, report), "dim")
     for warning in report.warnings:
         yield Text.assemble(("! ", "bold yellow"), (warning, "yellow"))
 
 
 def command_of(report: Report) -> str:
-    """Return the command as it would be typed."""
+    """Return the command as it would be typed, or the traces that the report is of."""
+    if report.traced is not None:
+        return traces_of(report.traced)
     return shlex.join(report.command) or "(command not recorded)"
+
+
+def traces_of(traced: Traced) -> str:
+    """Return the name of the trace, or how many there are and where they lie."""
+    paths = [file.path for file in traced.files]
+    if len(paths) == 1:
+        return f"trace {os.path.basename(paths[0])}"
+    return f"{len(paths)} traces of {short_home(os.path.commonpath(paths)) or 'several folders'}"
+
+
+def _coverage(traced: Traced, report: Report) -> str:
+    """Return what of the run the traces cover."""
+    what = "This trace covers" if len(traced.files) == 1 else "These traces cover"
+    steps = words.count(report.steps, "step") if report.steps else "no step"
+    told = f", {traced.told_by}" if traced.told_by else ""
+    return f"{what} a part of a run: {steps}{told}. The profiler's own cost is part of all times."
 
 
 def _cut(text: str, room: int) -> str:
@@ -115,11 +135,14 @@ def machine_of(report: Report) -> str:
     """
     from unstall.model.run import Sensor
 
-    parts = [words.count(max(len(report.rank_wall_ns), 1), "process", "processes")]
+    ranks = max(len(report.rank_wall_ns), 1)
+    parts = [words.count(ranks, "process", "processes")]
+    if report.traced is not None and report.traced.missing_ranks:
+        parts = [f"{ranks} of {ranks + len(report.traced.missing_ranks)} ranks"]
     cores = report.facts.number("machine.usable_cores")
     if cores is not None:
         parts.append(f"{cores:g} {'core' if cores == 1 else 'cores'}")
-    device = report.facts.text("device.name")
+    device = report.facts.text("device.name") or report.facts.text("gpu.name")
     if device is not None:
         parts.append(device)
     elif report.missing.get(Sensor.DEVICE, "").startswith(NO_DEVICE):
@@ -133,7 +156,7 @@ def machine_of(report: Report) -> str:
 def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from unstall.views import _chart
+    from unstall.views import _chart, _device
 
     step = report.step_ns
     if step is None:
@@ -149,6 +172,8 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     yield _indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
     yield Text("")
     yield _indented(_chart.chart(report.step_parts, width - 2, verbose))
+    if report.device is not None:
+        yield _indented(_device.device(report.device, width - 2, verbose))
     outside = _chart.outside(report.outside, verbose)
     if outside is not None:
         yield _indented(outside)
@@ -221,7 +246,10 @@ def _footer(report: Report, verbose: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if report.missing:
-        said = " · ".join(f"{sensor.value} ({why})" if why else sensor.value for sensor, why in report.missing.items())
+        alike: dict[str, list[str]] = {}
+        for sensor, why in report.missing.items():
+            alike.setdefault(why, []).append(sensor.value)
+        said = " · ".join(", ".join(names) + (f" ({why})" if why else "") for why, names in alike.items())
         yield Text(f"not observed: {said}", "dim")
     yield Text(" · ".join(_trust(report, verbose)), "dim")
     if verbose:
@@ -242,7 +270,10 @@ def _trust(report: Report, verbose: bool) -> Iterator[str]:
     yield f"unknown {words.share(report.unknown_share)}{edges}"
     if abstained := report.abstained if verbose else _could_have_looked(report):
         yield f"abstained: {words.count(len(abstained), 'cause')}" + ("" if verbose else " (-v says why)")
-    yield f"recorder {words.share(report.overhead_share)} of the step{how}"
+    if report.overhead_share is not None:
+        yield f"{'recorder' if report.traced is None else 'profiler'} {words.share(report.overhead_share)} of the step{how}"
+    else:
+        yield f"cost of the profiler: not known{how}"
     if report.machine_load:
         yield f"machine: {report.machine_load}"
 
