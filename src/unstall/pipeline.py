@@ -225,6 +225,11 @@ def explained(
 def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wanted | None = None) -> Report:
     """Account for a run, explain it, and return the finished report."""
     wanted = wanted or Wanted()
+    if wanted.tables and all(rank.trace is None for rank in recorded.ranks):
+        raise UnstallError(
+            f"{folder}: a recording holds no calls and no kernels, which tables are made of.\n"
+            "Give traces that torch.profiler wrote."
+        )
     warmup = recorded.facts.number("warmup")
     ledger, tables, segments = account(recorded, None if warmup is None else int(warmup))
     said = explained(recorded, ledger, tables, segments, job=job)

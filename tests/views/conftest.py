@@ -22,7 +22,17 @@ from unstall.model.finding import (
 )
 from unstall.model.ledger import OUTSIDE, Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import Knob, Remedy, Safety, SetEnvironment, SetKeyword
-from unstall.model.report import Job, Projection, RankSummary, Report, Share, StepTimes
+from unstall.model.report import (
+    DeviceSummary,
+    Job,
+    Projection,
+    RankSummary,
+    Report,
+    Share,
+    StepTimes,
+    Traced,
+    TraceFile,
+)
 from unstall.model.run import Facts, Sensor
 
 MS = 1_000_000
@@ -270,6 +280,74 @@ ESTIMATED = replace(
     job=Job(hours=10.0),
     projection=Projection(10.0, 0.0, 4.6),
 )
+_IDLE = (
+    share("the host had not launched more", 30, 100),
+    share("the host waited for data", 12, 100),
+    share("another rank was late", 5.2, 100),
+    share("unexplained", 0.3, 100),
+)
+DEVICE = DeviceSummary(
+    states=(
+        share("compute", 41, 100),
+        share("collectives", 9, 100),
+        share("copies", 2.5, 100),
+        share("idle", 47.5, 100, *_IDLE),
+    ),
+    by_phase=(
+        share("fetch", 12, 100, share("idle", 12, 100)),
+        share("backward", 88, 100, share("compute", 41, 100), share("idle", 47, 100)),
+    ),
+    critical=(
+        share("kernels", 38, 100),
+        share("launching", 31, 100),
+        share("waiting for data", 12, 100),
+        share("collectives", 9, 100),
+        share("python", 6, 100),
+        share("copies", 2.5, 100),
+        share("unknown", 1.5, 100),
+    ),
+    launches_per_step=1204.0,
+    launch_ns=6400,
+    dilation=1.32,
+)
+TRACES = replace(
+    TWO_RANKS,
+    command=(),
+    steps=6,
+    steady_steps=5,
+    step_ns=StepTimes(98 * MS, 100 * MS, 104 * MS),
+    step_parts=(
+        share("FETCH", 12, 100, share("WAIT_DATA", 12, 100)),
+        share("BACKWARD", 88, 100, share("LAUNCH", 60, 100), share("PYTHON", 28, 100)),
+    ),
+    findings=(),
+    remedies=(),
+    outside=(share("before the first step", 3, 600),),
+    missing=dict.fromkeys((Sensor.SAMPLES, Sensor.LOADERS), "a trace does not hold it"),
+    observed=(Sensor.STEPS, Sensor.DEVICE),
+    facts=Facts({"gpu.name": "NVIDIA A100-SXM4-80GB"}),
+    device=DEVICE,
+    traced=Traced(
+        (TraceFile("/data/traces/rank0.pt.trace.json.gz", 0, 120_000, 600 * MS),
+         TraceFile("/data/traces/rank1.pt.trace.json.gz", 1, 110_000, 600 * MS, 7_000_000)),
+        "as the profiler marks them (ProfilerStep#)", (2, 3),
+    ),
+    overhead_share=0.24,
+    overhead_how="from the times of steps with and without it",
+    recording="",
+    job=Job(),
+    projection=None,
+)  # fmt: skip
+ONE_TRACE = replace(
+    TRACES,
+    rank_wall_ns=(600 * MS,),
+    ranks=(),
+    device=None,
+    traced=Traced((TraceFile("trace.json", 0, 9, 600 * MS),), "inferred: from one batch of the loader to the next"),
+    overhead_share=None,
+    missing={Sensor.DEVICE: "no device activity in the trace"},
+    facts=Facts(),
+)
 
 SAMPLES = {
     "starved": STARVED_RUN,
@@ -279,6 +357,8 @@ SAMPLES = {
     "stopped": STOPPED,
     "start-up": START_UP,
     "estimated": ESTIMATED,
+    "traces": TRACES,
+    "one-trace": ONE_TRACE,
 }
 
 

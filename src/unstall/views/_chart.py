@@ -62,17 +62,19 @@ def _part(part: Share, verbose: bool, whole: bool = False) -> Text:
     return text
 
 
-def chart(rows: Sequence[Share], width: int, verbose: bool) -> Table:
-    """Return one bar a phase: its share, its time, and the activities in it."""
+def chart(rows: Sequence[Share], width: int, verbose: bool, below: Sequence[Share] = ()) -> Table:
+    """Return one bar a phase: its share, its time, and the activities in it; *below* a gap those of the device."""
     bars = max(8, min(40, width * 3 // 10))
-    longest = max((row.share for row in rows), default=1.0)
+    longest = max((row.share for row in (*rows, *below)), default=1.0)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, width=min(bars, max(4, round(bars * longest) + 1)))
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True, justify="right", style="dim")
     table.add_column()
-    for row in rows:
+    for row in (*rows, *below):
+        if below and row is below[0]:
+            table.add_row()
         if verbose or row.share >= LEAST_PART / 10:
             table.add_row(
                 Text(words.name(row.name), _label(row)),

@@ -171,9 +171,10 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     median = (words.duration(step.median), "bold")
     yield _indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
     yield Text("")
-    yield _indented(_chart.chart(report.step_parts, width - 2, verbose))
-    if report.device is not None:
-        yield _indented(_device.device(report.device, width - 2, verbose))
+    device = report.device
+    yield _indented(_chart.chart(report.step_parts, width - 2, verbose, _device.rows(device) if device else ()))
+    for line in _device.below(device, verbose) if device else ():
+        yield _indented(line)
     outside = _chart.outside(report.outside, verbose)
     if outside is not None:
         yield _indented(outside)
