@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unstall.model.trace import NONE, Call, Calls, Work
 from unstall.model.wire import Device
-from unstall.readers._events import NO_JSON, AnySpan, Arguments, ExactSpan, Number
+from unstall.readers._span import NO_JSON, AnySpan, Arguments, ExactSpan, Number
 
 LONGEST_US = 1e15  # of one event; 30 years
 FARTHEST_US = 4e15  # of a time from 1970; beyond it int64 nanoseconds would overflow

@@ -12,84 +12,27 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Union
 
 import msgspec
 
 from unstall.model.errors import UnstallError
-from unstall.model.trace import NONE
 from unstall.readers._source import Source
+from unstall.readers._span import EXACT, EXACT_BELOW_US, FAST, AnySpan, ExactSpan, Span, plain
 
 PIECE = 8 << 20  # bytes decoded at a time
 LARGEST = 64 << 20  # bytes that one event, or what precedes the events, may take
-EXACT_BELOW_US = 2.0**43  # below it a float64 of microseconds tells every nanosecond (half a unit is 0.49 ns)
-_OTHERS = "MisftbneBECIPNODSTpFRcv()="  # phases of events that have no duration, and are left out
-
-Number = Union[int, float, str, None]  # noqa: UP007 - evaluated by msgspec on 3.10
-NO_JSON = msgspec.Raw()  # of a field that an event lacks
-
-
-class Arguments(msgspec.Struct, gc=False):
-    """What is wanted of an event's `args`."""
-
-    correlation: Number = NONE
-    stream: Number = None
-    device: Number = None
-    bytes: Number = None
-    size: Number = None
-    types: msgspec.Raw = msgspec.field(name="Input type", default=NO_JSON)
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NO_JSON)
-    dims_2020: msgspec.Raw = msgspec.field(name="Input dims", default=NO_JSON)
-    stack: Union[str, None] = msgspec.field(name="Call stack", default="")  # noqa: UP007
-    collective: Union[str, None] = msgspec.field(name="Collective name", default="")  # noqa: UP007
-    sent: Number = msgspec.field(name="In msg nelems", default=None)
-    received: Number = msgspec.field(name="Out msg nelems", default=None)
-    dtype: Union[str, None] = ""  # noqa: UP007
-
-
-class Span(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """An event with a duration; times in microseconds."""
-
-    name: str = ""
-    cat: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    pid: Number = None
-    tid: Number = None
-    args: Union[Arguments, None] = None  # noqa: UP007
-
-
-class ExactSpan(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """The same, every digit kept: for fractions of a microsecond since 1970, which a float64 rounds to 0.25 us."""
-
-    name: str = ""
-    cat: str = ""
-    ts: Decimal = Decimal(0)
-    dur: Decimal = Decimal(0)
-    pid: Number = None
-    tid: Number = None
-    args: Union[Arguments, None] = None  # noqa: UP007
-
-
-AnySpan = Union[Span, ExactSpan]  # noqa: UP007
-_UNTIMED = tuple(msgspec.defstruct(f"Untimed{i}", [], tag_field="ph", tag=c, gc=False) for i, c in enumerate(_OTHERS))
-
-
-def _decoder(spans: type[AnySpan]) -> msgspec.json.Decoder[list[AnySpan]]:
-    kinds: Any = Union[(spans, *_UNTIMED)]
-    return msgspec.json.Decoder(list[kinds])
-
-
-_FAST, _EXACT = _decoder(Span), _decoder(ExactSpan)
-_ARGUMENTS = {field.encode_name: field for field in msgspec.structs.fields(Arguments)}
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,(?=\s*\{\s*"ph")')
 _BETWEEN_ANY = re.compile(rb'\}\s*,(?=\s*\{\s*")')
 _END = re.compile(rb"\}\s*\](?=\s*(?:[,}]|\Z))")
+_FOLLOWING, _FOLLOWING_ANY, _LAST = (re.compile(it.pattern.decode()) for it in (_BETWEEN, _BETWEEN_ANY, _END))
+_NO_NUMBER = re.compile(
+    rb"(?<=:)(\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.I
+)  # Kineto wrote such for a rate of 0/0
 _FRACTION = re.compile(rb'"ts"\s*:\s*-?\d+\.\d')
 _REFUSALS = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-_SPACE = " \t\r\n"
+_NEXT = re.compile(r"[\s,]*")
 
 
 @dataclass(slots=True)
@@ -100,7 +43,8 @@ class Unread:
         head, tail: the text before and after the events, so far.
         cut_at: bytes of text that were good, where it ends in the middle or goes wrong.
         trouble: why, in words.
-        odd: events that are no JSON object, or have a name, a category or a time that is none.
+        odd: events that could not be read: no JSON, or a name, a category or a time that is none.
+        odd_at: where the first of them begins, in bytes.
     """
 
     head: bytes = b""
@@ -108,6 +52,7 @@ class Unread:
     cut_at: int | None = None
     trouble: str = ""
     odd: int = 0
+    odd_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -181,6 +126,8 @@ class Events:
         cut = None if self._whole else _last(self._buffer)
         if cut is not None:
             spans = self._decoded(cut)
+            if spans is None and self._mended():
+                spans = self._decoded(cut)
             if spans is not None:
                 self._consume(cut + 1)
                 return spans
@@ -188,20 +135,28 @@ class Events:
         if end is None:
             return None
         spans = self._decoded(end.start() + 1)
+        if spans is None and cut is None and self._mended():
+            spans = self._decoded(end.start() + 1)
         if spans is not None:
             self._ended = True
             self._consume(end.end())
         return spans
 
+    def _mended(self) -> bool:
+        """Write 0 for numbers that are none; whether there were such. Every byte keeps its place."""
+        mended = _NO_NUMBER.sub(lambda found: b"0".ljust(len(found[0])), self._buffer)
+        differs, self._buffer = mended != self._buffer, mended
+        return differs
+
     def _decoded(self, cut: int) -> list[AnySpan] | None:
         text = b"".join((b"[", memoryview(self._buffer)[:cut], b"]"))
         try:
             if not self.exact:
-                spans: list[AnySpan] = [event for event in _FAST.decode(text) if type(event) is Span]
+                spans: list[AnySpan] = [event for event in FAST.decode(text) if type(event) is Span]
                 if max((span.ts for span in spans), default=0.0) < EXACT_BELOW_US or not _FRACTION.search(text):
                     return spans
                 self.exact = True
-            return [event for event in _EXACT.decode(text) if type(event) is ExactSpan]
+            return [event for event in EXACT.decode(text) if type(event) is ExactSpan]
         except _REFUSALS:
             return None
 
@@ -210,60 +165,65 @@ class Events:
         self._buffer = self._buffer[count:]
 
     def _one_by_one(self) -> list[AnySpan]:
-        """Decode event by event as far as the buffer goes; note where it goes wrong."""
-        text = self._buffer.decode("latin-1")  # a byte a character, so that places are offsets
+        """Decode event by event as far as the buffer goes; pass over the damaged, note where it ends too early."""
+        text = self._buffer.decode("utf-8", "surrogateescape")
         spans: list[AnySpan] = []
         at = good = 0
         while True:
-            while at < len(text) and (text[at] in _SPACE or text[at] == ","):
-                at += 1
-            if at < len(text) and text[at] == "]":
+            at = _NEXT.match(text, at).end()  # type: ignore[union-attr]
+            if text[at : at + 1] == "]":
                 self._ended, good = True, at + 1
                 break
             if at == len(text):
-                self._cut(good, "it ends in the middle")
+                self._cut(_width(text[:good]), "it ends in the middle")
                 break
             try:
-                event, at = _LENIENT.raw_decode(text, at)
-            except RecursionError:
-                self._cut(good, "an event is nested too deeply", now=True)
-                break
-            except ValueError as error:
-                place = getattr(error, "pos", at)
-                halfway = "Unterminated" in str(error) or place >= len(text) - 12
-                self._cut(good, "it ends in the middle" if halfway else "it is damaged there", now=not halfway)
-                break
-            good = at
-            span = self._span(event)
+                event, end = _LENIENT.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                resumed = self._after_damage(at, error, text)
+                if resumed is None:
+                    self._cut(_width(text[:good]), "it ends in the middle")
+                    break
+                self._odd(text, at)
+                at = good = resumed
+                continue
+            span = self._span(event, text, at)
+            at = good = end
             if span is not None:
                 spans.append(span)
-        self._consume(good)
+        self._consume(_width(text[:good]))
         return spans
 
-    def _cut(self, good: int, why: str, now: bool = False) -> None:
-        if self._whole or now:
+    def _after_damage(self, at: int, error: Exception, text: str) -> int | None:
+        """Return where the event after the one at *at*, which is damaged, begins; None where it may be only cut off."""
+        place = max(at, getattr(error, "pos", at))
+        following = _FOLLOWING.search(text, place) or _FOLLOWING_ANY.search(text, place)
+        if following:
+            return following.end()
+        if "Unterminated" in str(error) or place >= len(text) - len("\\ud83d\\ude00"):
+            return None
+        if last := _LAST.search(text, place):
+            return last.end() - 1
+        return len(text) if not self._whole and len(text) - place > PIECE else None
+
+    def _odd(self, text: str, at: int) -> None:
+        self.about.odd += 1
+        if self.about.odd_at is None:
+            self.about.odd_at = self._offset + _width(text[:at])
+
+    def _cut(self, good: int, why: str) -> None:
+        if self._whole:
             self.about.cut_at = self._offset + good
             self.about.trouble = self.source.trouble or why
 
-    def _span(self, event: object) -> AnySpan | None:
+    def _span(self, event: object, text: str, at: int) -> AnySpan | None:
         """Return a decoded object as a span, or None where it is no span or is odd."""
         if isinstance(event, dict) and event.get("ph") != "X":
             return None
         try:
-            assert isinstance(event, dict)
-            known = event.get("args")
-            arguments = {name: known[name] for name in _ARGUMENTS if name in known} if isinstance(known, dict) else {}
-            return ExactSpan(
-                _utf8(event.get("name") or ""),
-                _utf8(event.get("cat") or ""),
-                Decimal(event["ts"]),
-                Decimal(event.get("dur") or 0),
-                _number(event.get("pid")),
-                _number(event.get("tid")),
-                _arguments(arguments),
-            )
-        except (AssertionError, ArithmeticError, KeyError, TypeError, ValueError):
-            self.about.odd += 1
+            return plain(event)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            self._odd(text, at)
             return None
 
     def _finish(self) -> None:
@@ -276,7 +236,7 @@ class Events:
             self.about.trouble = self.source.trouble or "it ends after the events"
 
 
-_LENIENT = json.JSONDecoder(parse_float=Decimal)  # NaN and Infinity come as floats, and are dropped later
+_LENIENT = json.JSONDecoder(parse_float=Decimal, strict=False)  # line ends in strings are let pass
 
 
 def _last(text: bytes) -> int | None:
@@ -291,33 +251,9 @@ def _last(text: bytes) -> int | None:
     return None
 
 
-def _utf8(text: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError("not a text")
-    try:
-        return text.encode("latin-1").decode("utf-8", "replace")
-    except UnicodeEncodeError:  # it was written with escapes, and is what it should be
-        return text
-
-
-def _number(value: object) -> Number:
-    if isinstance(value, Decimal):
-        return float(value)
-    return value if isinstance(value, (int, float, str)) else None
-
-
-def _arguments(known: dict[str, Any]) -> Arguments:
-    made = Arguments()
-    for name, value in known.items():
-        attribute = _ARGUMENTS[name].name
-        if attribute in ("types", "dims", "dims_2020"):
-            value = msgspec.Raw(json.dumps(value, default=float).encode())
-        elif attribute in ("stack", "collective", "dtype"):
-            value = _utf8(value) if isinstance(value, str) else ""
-        else:
-            value = _number(value)
-        setattr(made, attribute, value)
-    return made
+def _width(text: str) -> int:
+    """Return how many bytes of the file *text* was."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
 def not_a_trace(source: Source, text: bytes) -> UnstallError:

@@ -96,12 +96,26 @@ class Source:
                 if not self._packed:
                     self.trouble = "the gzip stream ends in the middle"
                     return b""
+            before = inflate.copy() if hasattr(inflate, "copy") else None
             try:
                 part = inflate.decompress(self._packed, most)
             except _TROUBLE as error:
                 self.trouble = f"the gzip stream is damaged: {error}"
-                return b""
+                return _salvaged(before, self._packed, most) if before is not None else b""
             self._packed = inflate.unconsumed_tail
             if part:
                 return bytes(part)
         return b""
+
+
+def _salvaged(inflate: zlib._Decompress, packed: bytes, most: int) -> bytes:
+    """Return the text before the damage: an error takes with it all that its call had inflated, so little is given it."""
+    text = bytearray()
+    for at in range(0, len(packed), 64):
+        try:
+            text += inflate.decompress(inflate.unconsumed_tail + packed[at : at + 64], most - len(text))
+        except _TROUBLE:
+            break
+        if len(text) >= most:
+            break
+    return bytes(text)

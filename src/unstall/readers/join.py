@@ -212,8 +212,7 @@ def _coverage(ranks: list[Rank]) -> Coverage:
             del missing[sensor]
         else:
             missing[sensor] = why
-    trouble = tuple(_told(rank) for rank in ranks if rank.trace is not None and rank.trace.cut_at is not None)
-    return Coverage(frozenset(observed), missing, trouble)
+    return Coverage(frozenset(observed), missing, tuple(said for rank in ranks for said in _trouble(rank)))
 
 
 def _lacking(ranks: list[Rank]) -> str:
@@ -238,11 +237,20 @@ def _has_collectives(rank: Rank) -> bool:
     return bool(named[trace.calls.name[trace.calls.call != Call.FRAME]].any())
 
 
-def _told(rank: Rank) -> str:
-    trace = rank.trace
-    assert trace is not None
-    why = rank.facts.text("trace.trouble") or "it ends in the middle"
-    return f"{_name(rank)}: {why}, at byte {trace.cut_at} of its text; what came before was read"
+def _trouble(rank: Rank) -> list[str]:
+    """Return what could not be read of a rank's trace, in words."""
+    known, said = rank.facts, []
+    if rank.trace is not None and rank.trace.cut_at is not None:
+        why = known.text("trace.trouble") or "it ends in the middle"
+        said.append(f"{_name(rank)}: {why}, at byte {rank.trace.cut_at} of its text; what came before was read")
+    if odd := known.number("trace.unreadable"):
+        at = known.number("trace.unreadable_at") or 0
+        said.append(
+            f"{_name(rank)}: {odd:.0f} damaged event(s) were passed over, the first at byte {at:.0f} of its text"
+        )
+    if dropped := known.number("trace.dropped"):
+        said.append(f"{_name(rank)}: {dropped:.0f} event(s) with a negative or impossible time were left out")
+    return said
 
 
 def _name(rank: Rank) -> str:
