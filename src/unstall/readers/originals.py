@@ -30,6 +30,7 @@ _TRIES = 50  # brackets looked at for the one that closes the list of events
 
 Event = dict[str, msgspec.Raw]
 _DECODE = msgspec.json.Decoder(list[Event]).decode
+_CHECK = msgspec.json.Decoder(list[msgspec.defstruct("Nothing", [], gc=False)]).decode  # type: ignore[misc] # reads no field
 
 
 def originals(paths: Sequence[Path], ranks: Sequence[int]) -> tuple[int, Iterator[bytes]]:
@@ -45,7 +46,7 @@ def originals(paths: Sequence[Path], ranks: Sequence[int]) -> tuple[int, Iterato
     """
     bases = [_base_ns(path) for path in paths]
     if len(paths) == 1:
-        return bases[0], (text for text, _ in _pieces(paths[0]))
+        return bases[0], _pieces(paths[0])
     return bases[0], _told_apart(paths, ranks, [base - bases[0] for base in bases])
 
 
@@ -54,8 +55,8 @@ def _told_apart(paths: Sequence[Path], ranks: Sequence[int], shifts_ns: Sequence
     fresh = itertools.count(FRESH_PID)
     for path, rank, shift_ns in zip(paths, ranks, shifts_ns):
         apart = _Apart(rank, len(paths), shift_ns, taken, fresh)
-        for _, events in _pieces(path):
-            yield msgspec.json.encode([apart.event(event) for event in events])
+        for text in _pieces(path):
+            yield msgspec.json.encode([apart.event(event) for event in _DECODE(text)])
 
 
 @dataclass(slots=True)
@@ -117,21 +118,21 @@ def _base_ns(path: Path) -> int:
     return 0
 
 
-def _pieces(path: Path) -> Iterator[tuple[bytes, list[Event]]]:
-    """Yield pieces of the list of events, as text and decoded."""
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Yield pieces of the list of events; each is a list of JSON objects."""
     with Source(path) as source:
         buffer, whole = _opened(source)
         while buffer:
             cut = None if whole else _last(buffer)
-            if cut is not None and (events := _decoded(text := b"[" + buffer[:cut] + b"]")) is not None:
-                yield text, events
+            if cut is not None and _is_list(text := b"[" + buffer[:cut] + b"]"):
+                yield text
                 buffer = buffer[cut + 1 :]
             elif whole and (last := _closed(buffer)) is not None:
                 yield last
                 return
             else:
                 good, used, over = _one_by_one(buffer)
-                yield b"[" + b",".join(good) + b"]", [_DECODE(b"[" + text + b"]")[0] for text in good]
+                yield b"[" + b",".join(good) + b"]"
                 buffer = buffer[used:]
                 if over or whole or (not used and len(buffer) > LARGEST):
                     return
@@ -164,20 +165,21 @@ def _last(buffer: bytes) -> int | None:
     return None if last is None else last.end() - 1
 
 
-def _decoded(text: bytes) -> list[Event] | None:
+def _is_list(text: bytes) -> bool:
+    """Return whether *text* is a JSON list of objects."""
     try:
-        return _DECODE(text)
+        _CHECK(text)
     except (msgspec.DecodeError, RecursionError):
-        return None
+        return False
+    return True
 
 
-def _closed(buffer: bytes) -> tuple[bytes, list[Event]] | None:
+def _closed(buffer: bytes) -> bytes | None:
     """Return the events up to the bracket that closes the list, or None where they cannot be read in one go."""
     for closed in itertools.islice(_CLOSED.finditer(buffer), _TRIES):
         text = b"[" + buffer[: closed.start() + 1] + b"]"
-        events = _decoded(text)
-        if events is not None:
-            return text, events
+        if _is_list(text):
+            return text
     return None
 
 
@@ -198,5 +200,5 @@ def _one_by_one(buffer: bytes) -> tuple[list[bytes], int, bool]:
         except (ValueError, RecursionError):
             return good, at, begin < len(said) and len(said) - begin > LARGEST
         text, at = buffer[begin:end], end
-        if _decoded(b"[" + text + b"]") is not None:
+        if _is_list(b"[" + text + b"]"):
             good.append(text)

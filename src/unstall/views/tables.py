@@ -112,7 +112,8 @@ def _cell(column: Column, value: Value) -> str:
 
 
 def short(name: str) -> str:
-    """Return a kernel's name without what C++ wraps around it: return type, unnamed namespaces, arguments."""
+    """Return a name without what C++ wraps around it: return type, unnamed namespaces, arguments, the engine."""
+    name = name.replace("autograd::engine::evaluate_function: ", "backward of ")
     name = re.sub(r"^(void|auto) ", "", name).replace("(anonymous namespace)::", "").replace("at::native::", "")
     depth = 0
     for at, character in enumerate(name):
