@@ -3,8 +3,9 @@
 Three measures that check one another:
 
 - counted: how often a step of the reference loop calls each main part of the recorder, times what one call costs alone;
-- switched: the same loop in one process, on tiny tensors and on larger ones, its probes switched on and off in
-  turns, torch.profiler likewise; all that the probes do is in it, but their closed doors are not (0.1 us a call);
+- switched: the same loop in one process, on tiny tensors and on larger ones, its probes switched on for a random half
+  of the steps; torch.profiler for blocks of steps, as it takes long to start. All that the probes do is in it, but
+  their closed doors are not (0.1 us a call);
 - observed: the reference loop in two fresh processes, one with the recorder, that take turns.
 
 All are CPU time of the training thread. Counting tells too little, as between two steps the caches are the tensors';
@@ -20,6 +21,7 @@ import json
 import math
 import os
 import pstats
+import random
 import statistics
 import subprocess
 import sys
@@ -188,7 +190,7 @@ def counted() -> None:
 
 
 def switched(rounds: int = 30) -> None:
-    """Print what the probes, and torch.profiler, add to a step of one process, in blocks off-on-on-off."""
+    """Print what the probes add to a step of one process, and what torch.profiler does in blocks off-on-on-off."""
     import torch
     from reference_parts import switches, training
 
@@ -200,8 +202,33 @@ def switched(rounds: int = 30) -> None:
             step()
         size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
         for mode in ("recorder", "profiler", "stacks"):
-            added, ratio = turns(step, probes, mode, rounds if mode == "recorder" else rounds // 3, steps)
+            if mode == "recorder":
+                added, ratio = at_random(step, probes, rounds, 5 * steps)
+            else:
+                added, ratio = turns(step, probes, mode, rounds // 3, steps)
             print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")
+
+
+def at_random(step: Callable[[], None], probes: list[Probe], rounds: int, steps: int) -> tuple[list[float], ...]:
+    """Return by round what the probes add to a step, us, and the ratio; each step of a round has them on or off by lot.
+
+    Neighbours share whatever else the machine does, so this tells 2 us on a machine where blocks of steps tell 20.
+    """
+    lot = random.Random(0)
+    added, ratio = [], []
+    for _ in range(rounds):
+        times: dict[bool, list[int]] = {False: [], True: []}
+        for _ in range(steps):
+            watched = lot.random() < 0.5
+            for probe in probes:
+                probe.on = watched
+            before = time.thread_time_ns()
+            step()
+            times[watched].append(time.thread_time_ns() - before)
+        without, with_it = statistics.median(times[False]), statistics.median(times[True])
+        added.append((with_it - without) / 1e3)
+        ratio.append(with_it / without)
+    return added, ratio
 
 
 def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int, steps: int) -> tuple[list[float], ...]:
@@ -209,7 +236,7 @@ def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int,
 
     def block(watched: bool) -> list[int]:
         for probe in probes:
-            probe.on = watched and mode == "recorder"
+            probe.on = False
         times = []
         with profiling(mode if watched else "plain"):
             for _ in range(steps):

@@ -76,6 +76,8 @@ def parts() -> dict[str, tuple[Callable[[], object], int]]:
 
     def enter_and_leave() -> None:
         accounting.leave(accounting.enter_phase(Phase.FORWARD))
+        if len(accounting.events) > 28:  # settled once a step
+            accounting.settle()
 
     def span() -> None:
         of.span(Kind.LOAD, 1, 2, "loader:0", 0, rare=True)

@@ -26,7 +26,8 @@ if "UNSTALL_RECORDING" in os.environ:
                 raise RuntimeError("planted")
             return function(*args, **kwargs)
         return called
-    opens = [(Accounting, "enter_phase"), (Accounting, "enter_activity"), (Recorder, "fact"), (Recorder, "write"),
+    opens = [(Accounting, "enter_phase"), (Accounting, "enter_activity"), (Accounting, "collected"),
+             (Recorder, "fact"), (Recorder, "write"),
              (Recorder, "write_later")]
     for kind, name in [(Accounting, "leave"), (Recorder, "span")] if closing else opens:
         setattr(kind, name, breaking(getattr(kind, name)))

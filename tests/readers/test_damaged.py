@@ -25,9 +25,14 @@ SHARES = ((Phase.FORWARD, 6_000_000), (Phase.BETWEEN, 4_000_000))
 def row(number: int) -> bytes:
     """Return the frame of a step of 10 ms: 6 forward, 4 between."""
     start = FIRST_NS + number * STEP_NS
-    body = [wire.ROW.pack(number, 1, 0, 0, start, start + STEP_NS, STEP_NS, len(SHARES), len(SHARES))]
-    body += [wire.CELL.pack(cell(phase, Activity.UNKNOWN), ns) for phase, ns in SHARES]
-    body += [wire.MARK.pack(phase, ns) for phase, ns in SHARES]
+    row = [number, 1, 0, 0, start, start + STEP_NS, STEP_NS, len(SHARES), len(SHARES)]
+    row += [cell(phase, Activity.UNKNOWN) for phase, _ in SHARES]
+    row += [ns for _, ns in SHARES]
+    at = start
+    for phase, ns in SHARES:
+        row += [phase, at]
+        at += ns
+    body = [struct.pack(f"<{len(row)}q", *row)]
     payload = b"".join(body)
     return wire.HEAD.pack(Frame.ROW, len(payload)) + payload
 

@@ -36,6 +36,7 @@ _PHASES = (
     ("torch/optim/lr_scheduler.py", None, None),
     ("torch/optim/optimizer.py", "profile_hook_step", Phase.OPTIMIZER),
     ("torch/optim/optimizer.py", "wrapper", Phase.OPTIMIZER),
+    ("torch/optim/optimizer.py", "zero_grad", Phase.OPTIMIZER),
     ("torch/serialization.py", "save", Phase.CHECKPOINT),
     ("torch/utils/data/dataloader.py", "__next__", Phase.FETCH),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.model.finding import Finding, Scope
 from unstall.model.ledger import Activity, Ledger, Phase
@@ -34,8 +35,20 @@ def step_times(steps: Steps) -> StepTimes | None:
     if not steps.steady_S.any():
         return None
     length = ((steps.end_SR - steps.start_SR).max(axis=1) / np.maximum(1, steps.weight_S))[steps.steady_S]
-    p10, median, p90 = np.percentile(np.repeat(length, steps.weight_S[steps.steady_S]), (10, 50, 90))
+    p10, median, p90 = _quantiles(length, steps.weight_S[steps.steady_S], (0.1, 0.5, 0.9))
     return StepTimes(int(p10), int(median), int(p90))
+
+
+def _quantiles(values: NDArray[np.float64], weights: NDArray[np.integer], at: Sequence[float]) -> NDArray[np.float64]:
+    """Return the quantiles of *values*, each of which counts *weights* times; linear between two, as numpy's."""
+    order = np.argsort(values)
+    upto = np.cumsum(weights[order], dtype=np.int64)
+    place = np.array(at) * (upto[-1] - 1)
+    below, above = (
+        values[order][np.searchsorted(upto, side.astype(np.int64), side="right")]
+        for side in (np.floor(place), np.ceil(place))
+    )
+    return np.asarray(below + (above - below) * (place - np.floor(place)))
 
 
 def step_parts(ledger: Ledger, steps: Steps, ranks: int) -> tuple[Share, ...]:
@@ -54,9 +67,7 @@ def step_parts(ledger: Ledger, steps: Steps, ranks: int) -> tuple[Share, ...]:
     return tuple(parts)
 
 
-def _activities(
-    ledger: Ledger, rows: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int, whole: int
-) -> tuple[Share, ...]:
+def _activities(ledger: Ledger, rows: NDArray[np.bool_], count: int, whole: int) -> tuple[Share, ...]:
     found, small = [], 0
     for activity in Activity:
         spent = int(ledger.ns[rows & (ledger.activity == activity)].sum())
@@ -137,7 +148,7 @@ def rank_summaries(ledger: Ledger, steps: Steps, run: Run) -> tuple[RankSummary,
     return tuple(found)
 
 
-def _by_step(ledger: Ledger, steps: Steps, rank: int, activity: Activity) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _by_step(ledger: Ledger, steps: Steps, rank: int, activity: Activity) -> NDArray[np.int64]:
     spent = np.zeros(steps.start_SR.shape[0], np.int64)
     rows = ledger.rows(rank=rank, activity=activity) & (ledger.step >= 0)
     np.add.at(spent, ledger.step[rows], ledger.ns[rows])

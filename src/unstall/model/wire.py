@@ -130,7 +130,7 @@ class Frame(IntEnum):
     HELLO = 1  # JSON: who this process is
     FACTS = 2  # JSON object, merged into the process's facts
     TEXT = 3  # <I id>, UTF-8: a string that later frames cite by id
-    ROW = 4  # ROW head, then cells, then marks
+    ROW = 4  # int64, repeated: ROW_HEAD fields, the numbers of its cells, their ns, then its marks
     SPANS = 5  # SPAN, repeated
     FETCHES = 6  # FETCHED, repeated
     STACKS = 7  # STACK, repeated (in-process sampler, where no outside one may attach)
@@ -140,10 +140,9 @@ class Frame(IntEnum):
 
 
 HEAD = struct.Struct("<BI")
-# first step, steps covered, closer (optimizer number, or BACKWARD_CLOSES), flags, start, end, thread CPU, cells, marks
-ROW = struct.Struct("<QIHHqqqHH")
-CELL = struct.Struct("<Bq")  # cell, ns; sums to end - start over the row, exactly
-MARK = struct.Struct("<Bq")  # phase, ns it lasted; in order, sums to end - start (absent in rolled-up rows)
+# first step, steps covered, closer (optimizer number, or BACKWARD_CLOSES), flags, start, end, thread CPU, cells, marks.
+# The cells' ns add up to end - start, exactly. A mark is a phase and when it began, in order; absent in rolled-up rows.
+ROW_HEAD = 9
 SPAN = struct.Struct("<BIqqIq")  # kind, step, start, end, text id of the name, value
 STACK = struct.Struct("<qqBI")  # time, weight ns, cell, text id of the stack
 # worker id, loader, batch, start, wall, CPU, run-queue, team CPU, getitem, collate, pickle, bytes, samples, flags

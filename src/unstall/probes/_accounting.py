@@ -1,11 +1,11 @@
 """The live accounting: an exclusive-time stack on the training thread.
 
-Every nanosecond between two calls goes to the cell on top of the stack, so the cells add up to
-the time that passed by construction.  About 0.5 us an enter and leave.
+Every nanosecond between two events goes to the cell on top of the stack, so the cells add up to the time that passed by
+construction.  What happens is only noted as it happens, and the stack is worked through once a step (`settle`): between
+two steps the caches are the tensors', where a call of Python code costs 2 us and not the 0.1 us of a tight loop.
 
-A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's too; its probe
-then enters and leaves in the middle of a method here.  So between reading ``last`` and writing it nothing is
-allocated or called, and a time read before such a collection is not taken for the present.
+A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's too. It is
+noted whole, when it has ended, and a time that was read before it and noted after it is not taken for the present.
 """
 
 from __future__ import annotations
@@ -17,100 +17,143 @@ from collections.abc import Callable
 from unstall.model.wire import ACTIVITIES, Activity, Phase
 
 UNKNOWN = int(Activity.UNKNOWN)
-MOST_MARKS = 8192  # of one row; a row that reached it changed its phase more often, and its marks tell a part only
+GC = int(Activity.GC)
+MOST_MARKS = 16_384  # numbers, two a mark, of one row; beyond, its marks tell a part only
+MOST_EVENTS = 8192  # noted and not settled: an evaluation between two steps
+
+# What an event's code says: a cell from 0 on is opened; a negative number is the depth to leave to; beyond these:
+WITHIN = 1 << 10  # + activity: opened in the current phase
+BASE = 1 << 11  # + cell: the phase of time that nothing encloses
+CLOSED = 1 << 12  # what was opened last is closed
 
 
 class Accounting:
     """Time by cell since the last `take`.
 
     Attributes:
-        spent: ns by cell, as `wire.cell` numbers them; cells without time are left out.
-        stack: open cells, the innermost last; ``stack[0]`` is the base, the phase of time that nothing encloses.
-        marks: (phase, ns it began) in order, since the last `take`.
+        events: (code, time) noted since the last `settle`; append to it in no other way than the methods here do.
+        depth: how much is open, the base counted.
+        base: cell of time that nothing encloses.
+        at: when the last thing was opened, ns.
+        spent: ns by cell, as `wire.cell` numbers them, as far as it is settled.
+        stack: open cells, the innermost last, as far as it is settled; ``stack[0]`` is the base.
+        marks: phase, ns it began, phase, ns it began ... in order, since the last `take`, as far as it is settled.
     """
 
-    __slots__ = ("clock", "last", "marks", "spent", "stack")
+    __slots__ = ("at", "base", "clock", "depth", "events", "last", "marks", "spent", "stack")
 
     def __init__(
         self, origin_ns: int, clock: Callable[[], int] = time.monotonic_ns, phase: int = Phase.STARTUP
     ) -> None:
         self.clock = clock
-        self.last = origin_ns
+        self.last = self.at = origin_ns
         self.spent: defaultdict[int, int] = defaultdict(int)
-        self.stack = [phase * ACTIVITIES + UNKNOWN]
-        self.marks: list[tuple[int, int]] = [(int(phase), origin_ns)]
+        self.base = phase * ACTIVITIES + UNKNOWN
+        self.stack = [self.base]
+        self.depth = 1
+        self.marks = [int(phase), origin_ns]
+        self.events: list[tuple[int, int]] = []
 
-    def enter_phase(self, phase: int) -> int:
-        """Open *phase*; return the depth to `leave` to."""
-        now, stack = self.clock(), self.stack
-        if now < self.last:
-            now = self.last
-        self.spent[stack[-1]] += now - self.last
-        self.last = now
-        stack.append(phase * ACTIVITIES + UNKNOWN)
-        if len(self.marks) < MOST_MARKS:
-            self.marks.append((phase, now))
-        return len(stack) - 1
+    def enter_phase(self, phase: int, activity: int = UNKNOWN) -> int:
+        """Open *phase*, and *activity* in it; return the depth to `leave` to."""
+        if len(self.events) > MOST_EVENTS:
+            self.settle()
+        self.at = now = self.clock()
+        self.events.append((phase * ACTIVITIES + activity, now))
+        depth = self.depth
+        self.depth = depth + 1
+        return depth
 
     def enter_activity(self, activity: int) -> int:
         """Open *activity* in the current phase; return the depth to `leave` to."""
-        now, stack = self.clock(), self.stack
-        if now < self.last:
-            now = self.last
-        top = stack[-1]
-        self.spent[top] += now - self.last
-        self.last = now
-        stack.append(top // ACTIVITIES * ACTIVITIES + activity)
-        return len(stack) - 1
+        return self.enter_phase(0, WITHIN + activity)
 
-    def leave(self, depth: int) -> int:
-        """Close everything opened at *depth* or deeper; return the time now.
+    def leave(self, depth: int, base: int = -1) -> int:
+        """Close everything opened at *depth* or deeper, and let *base* be the base from now on; return the time now.
 
         What was opened inside and never closed (an error flew past it) is closed as well.
         """
-        now, stack = self.clock(), self.stack
-        if now < self.last:
-            now = self.last
-        if depth < len(stack):
-            top = stack[-1]
-            self.spent[top] += now - self.last
-            self.last = now
-            del stack[depth:]
-            phase = stack[-1] // ACTIVITIES
-            if phase != self.marks[-1][0] and len(self.marks) < MOST_MARKS:
-                self.marks.append((phase, now))
+        now = self.clock()
+        if depth < self.depth:
+            self.depth = depth
+            self.events.append((-depth, now))
+        if base >= 0 and base != self.base:
+            self.base = base
+            self.events.append((BASE + base, now))
         return now
+
+    def collected(self, start_ns: int, end_ns: int) -> None:
+        """Note a collection of garbage that has ended."""
+        self.events += ((WITHIN + GC, start_ns), (CLOSED, end_ns))
 
     def set_base(self, phase: int) -> None:
         """Let time that nothing encloses count as *phase* from now on."""
         entry = phase * ACTIVITIES + UNKNOWN
-        stack = self.stack
-        if stack[0] == entry:
-            return
-        if len(stack) == 1:
-            now = self.clock()
-            if now < self.last:
-                now = self.last
-            self.spent[stack[0]] += now - self.last
-            self.last = now
-            if len(self.marks) < MOST_MARKS:
-                self.marks.append((phase, now))
-        stack[0] = entry
+        if self.base != entry:
+            self.base = entry
+            self.events.append((BASE + entry, self.clock()))
 
     def add(self, cell: int, ns: int) -> None:
         """Move *ns* that passed unseen into *cell*; the clock is moved on by as much."""
+        self.settle()
         self.spent[cell] += ns
         self.last += ns
 
-    def take(self) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]]]:
-        """Return (now, [(cell, ns)] that are not zero, marks) and begin anew."""
-        fresh: defaultdict[int, int] = defaultdict(int)
-        spent = self.spent
+    def top(self) -> int:
+        """Return the cell that time goes to now. Any thread may ask."""
+        stack = self.stack.copy()
+        for code, _ in self.events.copy():
+            _apply(code, stack)
+        return stack[-1]
+
+    def settle(self) -> None:
+        """Work through what was noted."""
+        events = self.events
+        count = len(events)
+        stack, spent, last, marks = self.stack, self.spent, self.last, self.marks
+        top, phase = stack[-1], marks[-2]
+        for code, at in events[:count]:
+            if at > last:
+                spent[top] += at - last
+                last = at
+            if code < 0:
+                del stack[-code:]
+                top = stack[-1]
+            elif code < WITHIN:
+                stack.append(code)
+                top = code
+            else:
+                top = _apply(code, stack)
+            if top // ACTIVITIES != phase:
+                phase = top // ACTIVITIES
+                if len(marks) < MOST_MARKS:
+                    marks += (phase, last)
+        self.last = last
+        del events[:count]
+
+    def take(self) -> tuple[int, dict[int, int], list[int]]:
+        """Return (now, ns by cell, marks) and begin anew."""
         now = self.clock()
-        if now < self.last:
-            now = self.last
-        spent[self.stack[-1]] += now - self.last
-        self.last = now
-        self.spent = fresh
-        marks, self.marks = self.marks, [(self.stack[-1] // ACTIVITIES, now)]
-        return now, sorted(entry for entry in spent.items() if entry[1]), marks
+        self.settle()
+        spent, marks, top = self.spent, self.marks, self.stack[-1]
+        if now > self.last:
+            spent[top] += now - self.last
+            self.last = now
+        self.spent = defaultdict(int)
+        self.marks = [top // ACTIVITIES, self.last]
+        return self.last, spent, marks
+
+
+def _apply(code: int, stack: list[int]) -> int:
+    """Do to *stack* what an event says; return what is on top of it then."""
+    if code < 0:
+        del stack[-code:]
+    elif code < WITHIN:
+        stack.append(code)
+    elif code < BASE:
+        stack.append(stack[-1] // ACTIVITIES * ACTIVITIES + code - WITHIN)
+    elif code < CLOSED:
+        stack[0] = code - BASE
+    elif len(stack) > 1:
+        stack.pop()
+    return stack[-1]

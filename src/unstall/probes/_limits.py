@@ -11,19 +11,20 @@ AHEAD = 2  # steps between a rank's decision to stop and the stop: no other rank
 
 
 class Limits:
-    """The limits of config.json.
+    """The limits of config.json; *any* tells whether there is one.
 
     Steps are counted alike on every rank, so ``step_limit`` needs no word between them. For ``seconds`` rank 0
     decides, and writes the step to stop at into the recording; the others look for it at the end of each step.
     """
 
-    __slots__ = ("_file", "_seconds", "_start_ns", "_steps", "_stop_at")
+    __slots__ = ("_file", "_seconds", "_start_ns", "_steps", "_stop_at", "any")
 
     def __init__(self, config: Mapping[str, object], recording: str, start_ns: int) -> None:
         steps, seconds = config.get("step_limit"), config.get("seconds")
         self._steps = steps if isinstance(steps, int) else None
         self._seconds = float(seconds) if isinstance(seconds, (int, float)) else None
         self._start_ns = start_ns
+        self.any = self._steps is not None or self._seconds is not None
         self._file = os.path.join(recording, "stop-at")
         self._stop_at: int | None = None
 

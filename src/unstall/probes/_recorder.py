@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -26,32 +27,25 @@ WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single st
 ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
 FLUSH_NS = 50_000_000  # a killed process loses at most this much, and the step it was in
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
+IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
 LOOKS_UNTIL, LOOKS_EVERY = 32, 8  # steps whose end the probes hear of: each, then one in so many
-Entries = list[tuple[int, int]]
 
 
 @functools.lru_cache(maxsize=4096)
-def _row_struct(cells: int, marks: int) -> struct.Struct:
-    body = wire.ROW.format + cells * wire.CELL.format[1:] + marks * wire.MARK.format[1:]
-    return struct.Struct(wire.HEAD.format + body[1:])
+def _row_struct(numbers: int) -> struct.Struct:
+    return struct.Struct(f"{wire.HEAD.format}{numbers}q")
 
 
 def _packed(
-    first: int, steps: int, closer: int, start: int, end: int, cpu: int, cells: Entries, marks: Entries
+    first: int, steps: int, closer: int, start: int, end: int, cpu: int, spent: dict[int, int], marks: list[int]
 ) -> bytes:
-    """Return the frame of a row: *cells* are (cell, ns), *marks* (phase, when it began)."""
+    """Return the frame of a row: *spent* ns by cell, *marks* as `Accounting.marks`."""
     if len(marks) >= MOST_MARKS:  # a long evaluation between two steps
         marks = []
-    fields = [first, steps, closer, 0, start, end, cpu, len(cells), len(marks)]
-    for entry in cells:
-        fields += entry
-    ends = [at for _, at in marks[1:]]
-    ends.append(end)
-    for (phase, at), until in zip(marks, ends):
-        fields += (phase, until - at)
-    row = _row_struct(len(cells), len(marks))
-    return row.pack(Frame.ROW, row.size - wire.HEAD.size, *fields)
+    head = (first, steps, closer, 0, start, end, cpu, len(spent), len(marks) // 2)
+    row = _row_struct(wire.ROW_HEAD + 2 * len(spent) + len(marks))
+    return row.pack(Frame.ROW, row.size - wire.HEAD.size, *head, *spent, *spent.values(), *marks)
 
 
 class Recorder:
@@ -66,16 +60,21 @@ class Recorder:
         begun: whether the loop has begun: a batch was taken, or a forward made with gradients.
         detailed: whether single steps and spans are being written now.
         role: "main", "forked" (a child by fork that has not trained yet), "worker".
+        saw_batch: hears of the arguments of a forward with gradients while *wants_batch*; set by who looks for where they
+            come from.
+        at_backward: hear of the arguments of a backward pass: of each of the first, then of one in so many.
     """
 
     when: Callable[[str, Callable[[ModuleType], None]], None]
     loaders: Loaders | None = None  # set by the probe of the loaders
+    saw_batch: Callable[[tuple[object, ...], dict[str, object]], None] | None = None
 
     def __init__(self, recording: str, injected_ns: int) -> None:
         self.recording = recording
         with open(os.path.join(recording, "config.json"), encoding="utf-8") as file:
             self.config: dict[str, object] = json.load(file)
         self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
+        self.at_backward: list[tuple[Probe, Callable[..., None]]] = []
         self.in_child: list[Callable[[], None]] = []  # called in a forked child, by probes that hold a state
         without = self.config.get("without")
         self.without = frozenset(without) if isinstance(without, list) else frozenset()
@@ -97,6 +96,7 @@ class Recorder:
         self.ended = False
         self.trains = False
         self.begun = False
+        self.wants_batch = True
         self.claimed = False  # a backward pass or an optimizer step has shown which thread trains
         self.loop_steps = (
             0  # steps closed by the optimizer that closes; alike on every rank, unlike `step` after a fork
@@ -105,13 +105,13 @@ class Recorder:
         self._row_start = origin_ns
         # As they come; packed together when written: between two steps of a training, whose tensors have filled
         # the caches, a call costs three times what it costs in a loop.
-        self._pending: list[bytes | tuple[int, int, int, int, int, int, Entries, Entries]] = []
+        self._pending: list[bytes | tuple[int, int, int, int, int, int, dict[int, int], list[int]]] = []
         self._spans: list[tuple[int, int, int, int, str, int]] = []
         self._span_count = 0
         self._rolled = 0
         self._flushed = origin_ns
         self._cpu = 0
-        self._rolled_cells: dict[int, int] = {}
+        self._rolled_spent: dict[int, int] = {}
         self._writer: wire.Writer | None = None
 
     # ------------------------------------------------------------ this process
@@ -274,55 +274,54 @@ class Recorder:
             self._row(0, wire.ENDS_OUTSIDE)
             self.accounting.set_base(BETWEEN)
 
-    def saw_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Hear of the arguments of a forward with gradients; replaced by whoever looks for where they come from."""
-
     def close_step(self, closer: int) -> None:
         """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES."""
         if not self.ended:
-            self._close_step(closer)
+            if not self.trains:
+                self._first_step()
+            self.step += 1
+            self._row(1, closer)
+            if self.accounting.base != IN_BETWEEN:
+                self.accounting.set_base(BETWEEN)
+            if self.step <= LOOKS_UNTIL or not self.step % LOOKS_EVERY:
+                self._tell_step()
         if closer == self.closer:
             self.loop_steps += 1
-            if because := self.limits.reached(self.loop_steps):
+            if self.limits.any and (because := self.limits.reached(self.loop_steps)):
                 self._stop(because)
 
-    def _close_step(self, closer: int) -> None:
-        if not self.trains:
-            self.trains = True
-            self._note("trains", rank=os.environ.get("RANK"))
-            self._end_with_child()
-        self.step += 1
-        self._row(1, closer)
-        self.accounting.set_base(BETWEEN)
-        if self.step <= LOOKS_UNTIL or not self.step % LOOKS_EVERY:
-            for probe, act in self.at_step:
-                if probe.on:
-                    with probe:
-                        act(self.step)
+    def _first_step(self) -> None:
+        self.trains = True
+        self._note("trains", rank=os.environ.get("RANK"))
+        self._end_with_child()
+
+    def _tell_step(self) -> None:
+        for probe, act in self.at_step:
+            if probe.on:
+                with probe:
+                    act(self.step)
 
     def _row(self, steps: int, closer: int) -> None:
-        now, cells, marks = self.accounting.take()
+        now, spent, marks = self.accounting.take()
         if self.detailed and not self._rolled:
-            self._write_row(self.step - steps, steps, closer, now, cells, marks)
+            self._write_row(self.step - steps, steps, closer, now, spent, marks)
         else:
             self._rolled += steps
-            for number, ns in cells:
-                self._rolled_cells[number] = self._rolled_cells.get(number, 0) + ns
+            for number, ns in spent.items():
+                self._rolled_spent[number] = self._rolled_spent.get(number, 0) + ns
             if now - self._row_start >= ROLLED_NS or self.detailed or closer == wire.ENDS_OUTSIDE:
-                self._write_row(
-                    self.step - self._rolled, self._rolled, closer, now, list(self._rolled_cells.items()), []
-                )
-                self._rolled, self._rolled_cells = 0, {}
+                self._write_row(self.step - self._rolled, self._rolled, closer, now, self._rolled_spent, [])
+                self._rolled, self._rolled_spent = 0, {}
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
         if now - self._flushed > FLUSH_NS:
             self.flush(now)
 
     def _write_row(
-        self, first: int, steps: int, closer: int, now: int, cells: list[tuple[int, int]], marks: list[tuple[int, int]]
+        self, first: int, steps: int, closer: int, now: int, spent: dict[int, int], marks: list[int]
     ) -> None:
-        cpu = time.thread_time_ns() if threading.get_ident() == self.thread else self._cpu
-        self._pending.append((first, steps, closer, self._row_start, now, max(0, cpu - self._cpu), cells, marks))
+        cpu = time.thread_time_ns() if get_ident() == self.thread else self._cpu
+        self._pending.append((first, steps, closer, self._row_start, now, max(0, cpu - self._cpu), spent, marks))
         self._row_start, self._cpu = now, cpu
 
     def flush(self, now: int | None = None) -> None:

@@ -9,53 +9,63 @@ from typing import Any
 import torch
 import torch.autograd.graph
 
-from unstall.model.wire import BACKWARD_CLOSES, Phase
+from unstall.model.wire import BACKWARD_CLOSES, Activity, Phase, cell
 from unstall.probes._around import is_compiling
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
 # plain numbers: an enumeration's member costs a call of Python code in 3.11
-BACKWARD, BETWEEN = int(Phase.BACKWARD), int(Phase.BETWEEN)
+BACKWARD, IN_BETWEEN = int(Phase.BACKWARD), cell(Phase.BETWEEN, Activity.UNKNOWN)
+TELL_UNTIL, TELL_EVERY = 64, 16  # passes that the probes hear of: each of the first, then one in so many
 WITHOUT_OPTIMIZER = 3  # backward passes without any optimizer step, after which backward itself closes the steps
 
 
 def install(probe: Probe) -> None:
     recorder = probe.recorder
     original = torch.autograd.graph._engine_run_backward
-    seen = [0]
+    passes = 0
 
-    def enter() -> int:
+    def enter(args: Any, kwargs: Any) -> None:
         if recorder.role == "forked":
             recorder.adopt()
         recorder.claimed = True
-        recorder.begin_loop()
-        return recorder.accounting.enter_phase(BACKWARD)
+        if not recorder.begun:
+            recorder.begin_loop()
+        for one, act in recorder.at_backward:
+            if one.on:
+                with one:
+                    act(passes, *args, **kwargs)
 
     def leave(depth: int) -> None:
-        recorder.accounting.leave(depth)
         if depth > 1:
+            recorder.accounting.leave(depth)
             return
-        recorder.accounting.set_base(BETWEEN)
-        if recorder.closer is None:
-            seen[0] += 1
-            if seen[0] > WITHOUT_OPTIMIZER:
-                recorder.closer = BACKWARD_CLOSES
+        recorder.accounting.leave(depth, IN_BETWEEN)
+        if recorder.closer is None and passes > WITHOUT_OPTIMIZER:
+            recorder.closer = BACKWARD_CLOSES
         if recorder.closer == BACKWARD_CLOSES:
             recorder.close_step(BACKWARD_CLOSES)
 
     @functools.wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
+        nonlocal passes
         if is_compiling() or not probe.on or (get_ident() != recorder.thread and not recorder.adopt()):
             return original(*args, **kwargs)
-        depth = -1
-        with probe.guard():
-            depth = enter()
+        try:
+            passes += 1
+            if passes <= TELL_UNTIL or not passes % TELL_EVERY or not recorder.begun:
+                enter(args, kwargs)
+            depth = recorder.accounting.enter_phase(BACKWARD)
+        except Exception as error:
+            probe.switch_off(error)
+            return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)
         finally:
-            if depth >= 0:
-                with probe.guard():
-                    leave(depth)
+            try:
+                leave(depth)
+            except Exception as error:
+                probe.switch_off(error)
 
     # The name is imported into both namespaces, and each caller uses its own.
     torch.autograd.graph._engine_run_backward = run_backward

@@ -32,7 +32,7 @@ class Producers:
         self.returned: dict[int, tuple[FrameType, CodeType, object]] = {}
         self.found = False
         self.watching = False
-        self.recorder.saw_batch = self.saw_batch  # type: ignore[method-assign]
+        self.recorder.saw_batch = self.saw_batch
         self.recorder.at_step.append((probe, self.at_step))
         self.recorder.in_child.append(self.stop)
 
@@ -48,7 +48,7 @@ class Producers:
 
     def start(self) -> None:
         if sys.getprofile() is None:  # a profiler of the user's own stays in place
-            self.watching = True
+            self.watching = self.recorder.wants_batch = True
             sys.setprofile(self.on_event)
 
     def stop(self) -> None:
@@ -63,15 +63,15 @@ class Producers:
                 self.returned[id(tensor)] = (frame, frame.f_code, tensor)
 
     def saw_batch(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        with self.probe.guard():
-            self.match(args, kwargs)
+        loaders = self.recorder.loaders
+        if loaders is not None and loaders.last >= 0 and loaders.last not in loaders.trains:
+            loaders.reached_forward()
+        if self.watching and not self.found:
+            with self.probe.guard():
+                self.match(args, kwargs)
+        self.recorder.wants_batch = False
 
     def match(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        loaders = self.recorder.loaders
-        if loaders is not None:
-            loaders.reached_forward()
-        if not self.watching or self.found:
-            return
         sys.setprofile(None)
         self.watching = False
         for tensor in tensors_of([*args, *kwargs.values()]):
@@ -102,10 +102,9 @@ class Producers:
 
         def before(*args: object, **kwargs: object) -> tuple[int, int]:
             accounting = recorder.accounting
-            evaluates = accounting.stack[-1] // len(Activity) == Phase.EVALUATE
-            depth = accounting.enter_phase(Phase.EVALUATE if evaluates else Phase.FETCH)
-            accounting.enter_activity(Activity.LOAD)
-            return depth, accounting.last
+            evaluates = accounting.top() // len(Activity) == Phase.EVALUATE
+            depth = accounting.enter_phase(Phase.EVALUATE if evaluates else Phase.FETCH, Activity.LOAD)
+            return depth, accounting.at
 
         def after(token: tuple[int, int]) -> None:
             depth, start = token

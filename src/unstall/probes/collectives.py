@@ -38,12 +38,12 @@ def install(probe: Probe) -> None:
             user, library = call_site(3)
             nbytes = _nbytes(args, kwargs)
             depth = recorder.accounting.enter_activity(Activity.COLLECTIVE)
-            return depth, recorder.accounting.last, f"{user}|{library}", nbytes
+            return depth, recorder.accounting.at, f"{user}|{library}", nbytes
 
         def after(token: tuple[int, int, str, int]) -> None:
             depth, start, caller, nbytes = token
             end = recorder.accounting.leave(depth)
-            if depth < 2 or recorder.accounting.stack[-1] % len(Activity) != Activity.COLLECTIVE:  # not inside another
+            if depth < 2 or recorder.accounting.top() % len(Activity) != Activity.COLLECTIVE:  # not inside another
                 recorder.span(Kind.COLLECTIVE, start, end, f"{name}|{caller}", nbytes)
 
         return around(probe, getattr(c10d, name), before, after)

@@ -51,7 +51,7 @@ class Compiling:
             depth = self.recorder.accounting.enter_activity(Activity.COMPILE)
             identity = str(getattr(args[0], "compile_id", "")) if args else ""  # arguments since torch 2.8
             user, library = call_site(2)
-            self.open.append((depth, self.recorder.accounting.last, identity, f"{user}|{library}"))
+            self.open.append((depth, self.recorder.accounting.at, identity, f"{user}|{library}"))
 
     def end(self, *args: Any) -> None:
         if not self.open or get_ident() != self.recorder.thread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from threading import get_ident
 
-from unstall.model.wire import Activity, Kind
+from unstall.model.wire import Kind
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site
 
@@ -15,18 +15,18 @@ LEAST_NS = 20_000  # shorter ones are entered, and not listed
 
 def install(probe: Probe) -> None:
     recorder = probe.recorder
-    opened: list[tuple[int, int]] = []
+    begun = 0
 
     def on_collection(phase: str, info: dict[str, int]) -> None:
+        nonlocal begun
         if not probe.on or get_ident() != recorder.thread:
             return
         with probe.guard():
             if phase == "start":
-                depth = recorder.accounting.enter_activity(Activity.GC)
-                opened.append((depth, recorder.accounting.last))
-            elif opened:
-                depth, start = opened.pop()
-                end = recorder.accounting.leave(depth)
+                begun = recorder.accounting.clock()
+            elif begun:
+                start, begun, end = begun, 0, recorder.accounting.clock()
+                recorder.accounting.collected(start, end)
                 if end - start >= LEAST_NS:
                     user, library = call_site(2)
                     generation = info.get("generation", 0)

@@ -9,16 +9,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import torch
-import torch.autograd.graph
-
-from unstall.probes._around import around
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site
 
 AFTER = "torch"
-MARK_FIRST, MARK_EVERY = 64, 16  # backward passes: each of the first, then every so many
-MOST_MARKS = 512
+MOST_MARKS = 512  # one at each pass that this probe hears of (`backward.TELL_UNTIL`)
 LOOK_EVERY = 32  # backward passes; a look costs about 0.1 us a mark
 RECENT = 8  # the last graphs may be alive for good reasons: a variable that is not overwritten yet
 WALK_AT = (6, 12, 24, 48, 96)  # backward passes at which the graph is walked to see whether it holds an earlier one
@@ -28,11 +23,7 @@ LEAVES = "AccumulateGrad"  # the one kind of node that lives as long as its para
 
 
 def install(probe: Probe) -> None:
-    graphs = Graphs(probe)
-    wrapped = around(probe, torch.autograd.graph._engine_run_backward, graphs.before, lambda _: None)
-    # The name is imported into both namespaces, and each caller uses its own.
-    torch.autograd.graph._engine_run_backward = wrapped
-    torch.autograd._engine_run_backward = wrapped
+    probe.recorder.at_backward.append((probe, Graphs(probe).before))
 
 
 class Token:
@@ -54,20 +45,18 @@ class Graphs:
         self.numbers: list[int] = []
         self.told: dict[str, object] = {}
 
-    def before(self, outputs: Any, grads: object = None, keep: object = False, *args: object, **kwargs: object) -> None:
-        self.passes += 1
+    def before(
+        self, passes: int, outputs: Any, grads: object = None, keep: object = False, *args: object, **kwargs: object
+    ) -> None:
+        self.passes = passes
         if not self.told or self.passes == RECENT:  # the first may be a trial of something else
             self.tell({"graphs.backward_by": call_site(3)[0], "graphs.kept_by_request": bool(keep)})
-        marks = self.passes <= MARK_FIRST or self.passes % MARK_EVERY == 0
-        if not marks and self.passes % LOOK_EVERY and self.passes not in WALK_AT:
-            return
         root = next((node for tensor in outputs if (node := getattr(tensor, "grad_fn", None)) is not None), None)
         if root is None:
             return
         if self.passes in WALK_AT:
             self.walk(root)
-        if marks:
-            self.mark(root)
+        self.mark(root)
         if self.passes % LOOK_EVERY == 0 or self.passes in WALK_AT:
             self.look()
 

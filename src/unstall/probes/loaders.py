@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import dataloader
 
-from unstall.model.wire import ACTIVITIES, Activity, Kind, Phase
+from unstall.model.wire import ACTIVITIES, Activity, Kind, Phase, cell
 from unstall.probes._around import around
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site, is_users
@@ -25,6 +26,7 @@ LOAD, WAIT_DATA, BETWEEN, EVALUATE, FETCH, KIND_LOAD, KIND_WAIT_DATA = (
     int(Kind.LOAD),
     int(Kind.WAIT_DATA),
 )
+IN_BETWEEN = cell(BETWEEN, Activity.UNKNOWN)
 _SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
 
 
@@ -50,7 +52,8 @@ class Loaders:
         self.times: dict[int, int] = {}  # how many loaders had each number
         self.described: dict[str, int] = {}  # what a loader is -> its number
         self.trains: set[int] = set()
-        self.last = -1
+        self.last = -1  # number of the loader of the last batch
+        self.taken: tuple[Callable[[], object], int, str] = (lambda: self, -1, "")  # its iterator, its number and name
         self.recorder.loaders = self
         loader, iterator = dataloader.DataLoader, dataloader._BaseDataLoaderIter
         loader.__init__ = around(probe, loader.__init__, self.made, lambda _: None)
@@ -114,7 +117,7 @@ class Loaders:
 
         def before(loader: Any) -> tuple[int, int, int]:
             number = self.number(loader)
-            return number, self.enter(number, WAIT_DATA), self.recorder.accounting.last
+            return number, self.enter(number, WAIT_DATA), self.recorder.accounting.at
 
         def after(token: tuple[int, int, int]) -> None:
             number, depth, start = token
@@ -136,41 +139,50 @@ class Loaders:
     def enter(self, number: int, activity: int) -> int:
         """Open the phase that a fetch from loader *number* belongs to; evaluation has loaders of its own."""
         recorder, accounting = self.recorder, self.recorder.accounting
-        evaluates = accounting.stack[0] // ACTIVITIES == EVALUATE and number not in self.trains
-        if not evaluates:
+        base, trains = accounting.base, number in self.trains
+        if base // ACTIVITIES == EVALUATE and not trains:
+            return accounting.enter_phase(EVALUATE, activity)
+        if not recorder.begun:
             recorder.begin_loop()
-            if number in self.trains:
-                accounting.set_base(BETWEEN)
-        depth = accounting.enter_phase(EVALUATE if evaluates else FETCH)
-        accounting.enter_activity(activity)
-        return depth
+        if trains and base != IN_BETWEEN:
+            accounting.set_base(BETWEEN)
+        return accounting.enter_phase(FETCH, activity)
 
     def before_stop(self, iterator: Any) -> tuple[int, int, int]:
         number = self.of_iterator.get(iterator, -1)
-        return number, self.enter(number, WAIT_DATA), self.recorder.accounting.last
+        return number, self.enter(number, WAIT_DATA), self.recorder.accounting.at
 
     def after_stop(self, token: tuple[int, int, int]) -> None:
         number, depth, start = token
         end = self.recorder.accounting.leave(depth)
         self.recorder.span(Kind.STOP, start, end, f"loader:{number}", number, rare=True)
 
-    def before_batch(self, iterator: Any) -> tuple[int, int, int, int, int]:
-        self.last = number = self.of_iterator.get(iterator, -1)
-        workers = iterator._num_workers
+    def before_batch(self, iterator: Any) -> tuple[int, int, str, int, int]:
+        current, number, name = self.taken
+        if current() is not iterator:
+            number = self.of_iterator.get(iterator, -1)
+            name = f"loader:{number}"
+            self.taken = weakref.ref(iterator), number, name
+        self.last = number
+        accounting, workers = self.recorder.accounting, iterator._num_workers
         ready = iterator._data_queue.qsize() if workers else 0
-        depth = self.enter(number, WAIT_DATA if workers else LOAD)
-        return depth, self.recorder.accounting.last, number, ready, KIND_WAIT_DATA if workers else KIND_LOAD
+        if number not in self.trains:
+            self.recorder.wants_batch = True
+            depth = self.enter(number, WAIT_DATA if workers else LOAD)
+        elif accounting.base == IN_BETWEEN:
+            depth = accounting.enter_phase(FETCH, WAIT_DATA if workers else LOAD)
+        else:
+            depth = self.enter(number, WAIT_DATA if workers else LOAD)
+        return depth, accounting.at, name, ready, KIND_WAIT_DATA if workers else KIND_LOAD
 
-    def after_batch(self, token: tuple[int, int, int, int, int]) -> None:
-        depth, start, number, ready, kind = token
-        end = self.recorder.accounting.leave(depth)
-        self.recorder.span(kind, start, end, f"loader:{number}", ready)
+    def after_batch(self, token: tuple[int, int, str, int, int]) -> None:
+        depth, start, name, ready, kind = token
+        self.recorder.span(kind, start, self.recorder.accounting.leave(depth), name, ready)
 
     def reached_forward(self) -> None:
         """The last batch taken reached a forward with gradients: its loader trains."""
-        if self.last >= 0 and self.last not in self.trains:
-            self.trains.add(self.last)
-            self.recorder.fact({f"trains:{self.last}": True})
+        self.trains.add(self.last)
+        self.recorder.fact({f"trains:{self.last}": True})
 
 
 def defined_at(function: object) -> str:

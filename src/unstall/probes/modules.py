@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 
-from unstall.model.wire import Phase
+from unstall.model.wire import Activity, Phase, cell
 from unstall.probes._around import around, is_compiling
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
 # plain numbers: an enumeration's member costs a call of Python code in 3.11
 FORWARD, EVALUATE = int(Phase.FORWARD), int(Phase.EVALUATE)
+AFTER_FORWARD, AFTER_EVALUATE = cell(FORWARD, Activity.UNKNOWN), cell(EVALUATE, Activity.UNKNOWN)
+is_grad_enabled = torch.is_grad_enabled
 LOOK_STEPS = 4  # steps over which outermost classes are learned; an evaluation may come later and is looked for again
 LOOK_AGAIN = (200, 1000)
 
@@ -102,22 +104,22 @@ class Forward:
         if self.inside:
             return 0
         recorder = self.recorder
-        if torch.is_grad_enabled():
+        if is_grad_enabled():
             if get_ident() != recorder.thread or recorder.role == "forked":
                 recorder.adopt()
-            recorder.begin_loop()
+            if not recorder.begun:
+                recorder.begin_loop()
             depth = recorder.accounting.enter_phase(FORWARD)
-            recorder.saw_batch(args, kwargs)
-            self.after_forward = FORWARD  # the loss belongs to the forward
+            if recorder.wants_batch and recorder.saw_batch is not None:
+                recorder.saw_batch(args, kwargs)
+            self.after_forward = AFTER_FORWARD  # the loss belongs to the forward
         else:
             depth = recorder.accounting.enter_phase(EVALUATE)
-            self.after_forward = EVALUATE
+            self.after_forward = AFTER_EVALUATE
         self.inside = True
         return depth
 
     def leave(self, depth: int) -> None:
         if depth:
             self.inside = False
-            self.recorder.accounting.leave(depth)
-            if depth == 1 and self.recorder.step + self.recorder.begun:
-                self.recorder.accounting.set_base(self.after_forward)
+            self.recorder.accounting.leave(depth, self.after_forward if depth == 1 and self.recorder.begun else -1)

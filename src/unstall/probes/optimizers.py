@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -35,53 +36,57 @@ class Optimizers:
         self.numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self.sites: weakref.WeakKeyDictionary[object, tuple[str, str]] = weakref.WeakKeyDictionary()
         self.open: list[tuple[object, int]] = []  # optimizers that step now, each with its depth
+        self.last: tuple[Callable[[], object], int] = (lambda: self, -1)  # the optimizer that stepped last, its number
         self.count = -1
         self.described: dict[str, int] = {}  # what an optimizer is -> its number
         optim.register_optimizer_step_pre_hook(self.before)
         optim.register_optimizer_step_post_hook(self.after)
         kind = torch.optim.Optimizer
         kind.__init__ = around(probe, kind.__init__, self.made, lambda _: None)
-        kind.zero_grad = around(probe, kind.zero_grad, self.enter, self.leave)
 
     def made(self, optimizer: object, *args: object, **kwargs: object) -> None:
         self.sites[optimizer] = call_site(3)
-
-    def enter(self, *args: object, **kwargs: object) -> int:
-        return self.recorder.accounting.enter_phase(OPTIMIZER) if self.recorder.begun else 0
-
-    def leave(self, depth: int) -> None:
-        if depth:
-            self.recorder.accounting.leave(depth)
 
     def before(self, optimizer: Any, args: object, kwargs: object) -> None:
         if is_compiling():
             return
         if not self.probe.on or (get_ident() != self.recorder.thread and not self.recorder.adopt()):
             return
-        with self.probe.guard():
+        try:
             if self.recorder.role == "forked":
                 self.recorder.adopt()
             self.recorder.claimed = True
-            self.recorder.begin_loop()
-            self.forget_failed(optimizer)
+            if not self.recorder.begun:
+                self.recorder.begin_loop()
+            if self.open:
+                self.forget_failed(optimizer)
             self.open.append((optimizer, self.recorder.accounting.enter_phase(OPTIMIZER)))
+        except Exception as error:
+            self.probe.switch_off(error)
 
     def after(self, optimizer: Any, args: object, kwargs: object) -> None:
         if is_compiling():
             return
         if not self.probe.on or not self.open or get_ident() != self.recorder.thread:
             return
-        with self.probe.guard():
+        try:
             self.recorder.accounting.leave(self.open.pop()[1])
             if self.open:  # a step inside a step: LBFGS's closure, a wrapping optimizer
                 return
-            number = self.numbers.get(optimizer)
-            if number is None:
-                number = self.number(optimizer)
+            number = self.last[1] if self.last[0]() is optimizer else self.known(optimizer)
             closer = self.recorder.closer
             if closer != number and (closer in (None, BACKWARD_CLOSES) or closer not in self.numbers.values()):
                 self.recorder.closer = number
             self.recorder.close_step(number)
+        except Exception as error:
+            self.probe.switch_off(error)
+
+    def known(self, optimizer: Any) -> int:
+        number = self.numbers.get(optimizer)
+        if number is None:
+            number = self.number(optimizer)
+        self.last = weakref.ref(optimizer), number
+        return number
 
     def forget_failed(self, optimizer: object) -> None:
         """Close a step of *optimizer* that an error left open (an out-of-memory that the loop goes on from)."""

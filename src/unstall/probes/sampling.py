@@ -52,7 +52,7 @@ def sample(probe: Probe) -> None:
             text = recorder.text(stack_of(frame))
             del frame
             stacks = text + 1
-            record = wire.STACK.pack(now, now - before, recorder.accounting.stack[-1], text)
+            record = wire.STACK.pack(now, now - before, recorder.accounting.top(), text)
             recorder.write(Frame.STACKS, record)
             before = now
 

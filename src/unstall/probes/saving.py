@@ -19,9 +19,8 @@ def install(probe: Probe) -> None:
     recorder = probe.recorder
 
     def before(obj: object, f: Any = None, *args: object, **kwargs: object) -> tuple[int, int, Any]:
-        depth = recorder.accounting.enter_phase(Phase.CHECKPOINT)
-        recorder.accounting.enter_activity(Activity.IO)
-        return depth, recorder.accounting.last, f
+        depth = recorder.accounting.enter_phase(Phase.CHECKPOINT, Activity.IO)
+        return depth, recorder.accounting.at, f
 
     def after(token: tuple[int, int, Any]) -> None:
         depth, start, target = token

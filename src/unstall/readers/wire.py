@@ -24,6 +24,7 @@ FETCHED = np.dtype(
     ]
     + [(name, "<u4") for name in ("samples", "flags")]
 )
+LEAST_STEP_NS = 10_000  # ten times less than the shortest; a damaged number of steps is told by it
 STACK = np.dtype([("at", "<i8"), ("weight", "<i8"), ("cell", "u1"), ("stack", "<u4")])
 assert SPAN.itemsize == wire.SPAN.size and FETCHED.itemsize == wire.FETCHED.size and STACK.itemsize == wire.STACK.size
 
@@ -122,18 +123,16 @@ class _Frames:
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
-        self.rows: list[tuple[int, ...]] = []
-        self.cells: list[bytes] = []
-        self.marks: list[bytes] = []
+        self.rows: list[NDArray[np.int64]] = []
         self.parts: dict[int, list[bytes]] = {Frame.SPANS: [], Frame.FETCHES: [], Frame.STACKS: []}
 
     def take(self, process: Process, kind: int, payload: bytes) -> None:
         if kind == Frame.ROW:
-            head = wire.ROW.unpack_from(payload)
-            cut = wire.ROW.size + head[-2] * wire.CELL.size
-            self.rows.append(head)
-            self.cells.append(payload[wire.ROW.size : cut])
-            self.marks.append(payload[cut:])
+            row = np.frombuffer(payload, "<i8")
+            cells, marks = (int(n) for n in row[wire.ROW_HEAD - 2 : wire.ROW_HEAD])
+            if min(cells, marks) < 0 or row.size != wire.ROW_HEAD + 2 * (cells + marks):
+                raise ValueError("a row is not as long as it says")
+            self.rows.append(row)
         elif kind in self.parts:
             self.parts[kind].append(payload)
         elif kind == Frame.TEXT:
@@ -169,26 +168,33 @@ class _Frames:
             process.rows = self._rows()
 
     def _rows(self) -> Rows:
-        first, steps, closer, flags, start, end, cpu, _, _ = (np.array(c) for c in zip(*self.rows))
+        heads = np.stack([row[: wire.ROW_HEAD] for row in self.rows])
+        first, steps, closer, flags, start, end, cpu, cells, _ = heads.T
         if start[0] < 0 or (end < start).any() or (start[1:] != end[:-1]).any():
             raise ValueError("the rows do not follow one another")
+        if (steps < 0).any() or (steps > 1 + (end - start) // LEAST_STEP_NS).any():
+            raise ValueError("a row has more steps than fit in it")
         spent = np.zeros((len(self.rows), PHASES * ACTIVITIES), np.int64)
-        for n, cells in enumerate(self.cells):
-            table = np.frombuffer(cells, np.dtype([("cell", "u1"), ("ns", "<i8")]))
-            spent[n, table["cell"]] = table["ns"]
+        begin, after = wire.ROW_HEAD, wire.ROW_HEAD + cells
+        for n, row in enumerate(self.rows):
+            numbers = row[begin : after[n]]
+            if (numbers < 0).any():
+                raise ValueError("a row has a cell that does not exist")
+            spent[n, numbers] = row[after[n] : after[n] + cells[n]]
         if (spent < 0).any():
             raise ValueError("a row has spent less than nothing")
-        row, phase, begun, ended = [], [], [], []
-        for n, marks in enumerate(self.marks):
-            table = np.frombuffer(marks, np.dtype([("phase", "u1"), ("ns", "<i8")]))
-            until = start[n] + np.cumsum(table["ns"])
-            row.append(np.full(table.size, n, np.int32))
-            phase.append(table["phase"])
-            begun.append(until - table["ns"])
+        of_row, phase, begun, ended = [], [], [], []
+        for n, row in enumerate(self.rows):
+            phases, at = row[after[n] + cells[n] :].reshape(-1, 2).T
+            until = np.append(at[1:], end[n])[: at.size]
+            if (until < at).any() or (at < start[n]).any() or ((phases < 0) | (phases >= PHASES)).any():
+                raise ValueError("a row's phases do not follow one another")
+            of_row.append(np.full(at.size, n, np.int32))
+            phase.append(phases.astype(np.uint8))
+            begun.append(at)
             ended.append(until)
         return Rows(
             first.astype(np.int64), steps.astype(np.int32), closer.astype(np.uint16), flags.astype(np.uint16),
             start.astype(np.int64), end.astype(np.int64), cpu.astype(np.int64), spent.reshape(-1, PHASES, ACTIVITIES),
-            np.concatenate(row), np.concatenate(phase), np.concatenate(begun).astype(np.int64),
-            np.concatenate(ended).astype(np.int64),
+            np.concatenate(of_row), np.concatenate(phase), np.concatenate(begun), np.concatenate(ended),
         )  # fmt: skip
