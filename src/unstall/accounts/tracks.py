@@ -16,7 +16,7 @@ from unstall.model.report import Track
 from unstall.model.run import Rank, Run
 from unstall.model.steps import Steps
 from unstall.model.trace import Work
-from unstall.model.wire import Device, Kind, Phase
+from unstall.model.wire import Device, Phase
 
 Times = NDArray[np.int64]
 PHASES = tuple(phase.name.lower() for phase in Phase)
@@ -32,8 +32,11 @@ def _of_rank(rank: Rank, steps: Steps, r: int) -> Iterator[Track]:
     warming = np.where(steps.steady_S, 0, 1).astype(np.int32)
     yield Track(rank.rank, "steps", steps.start_SR[:, r], steps.end_SR[:, r], warming, ("step", "warm-up step"))
     if rank.rows is not None:
-        yield _merged(rank.rank, "host", rank.rows.mark_start_ns, rank.rows.mark_end_ns, rank.rows.mark_phase, PHASES)
-        yield _activities(rank)
+        phases = _merged(
+            rank.rank, "host", rank.rows.mark_start_ns, rank.rows.mark_end_ns, rank.rows.mark_phase, PHASES
+        )
+        yield phases
+        yield _activities(rank, np.unique(np.concatenate([phases.start_ns, phases.end_ns])))
     if rank.trace is not None and rank.trace.work.start_ns.size:
         yield device(rank.rank, rank.trace.work, rank.start_ns, rank.end_ns)
 
@@ -64,31 +67,46 @@ def _merged(
     return Track(rank, name, start[first], end[last], kept[first], labels)
 
 
-def _activities(rank: Rank) -> Track:
-    """Return what a live recording timed on the training thread, the innermost where one lies in another."""
-    events = rank.events
-    rows = np.flatnonzero((events.lane == MAIN) & np.isin(events.kind, [int(kind) for kind in ACTIVITY_OF]))
-    kinds = list(ACTIVITY_OF)
-    which = {int(kind): n for n, kind in enumerate(kinds)}
+def _activities(rank: Rank, edges: Times) -> Track:
+    """Return what a live recording timed on the training thread, cut at *edges*."""
+    events, kinds = rank.events, tuple(ACTIVITY_OF)
+    rows = np.flatnonzero((events.lane == MAIN) & np.isin(events.kind, [int(kind) for kind in kinds]))
+    place = {int(kind): n for n, kind in enumerate(kinds)}
+    label = np.array([place[kind] for kind in events.kind[rows].tolist()], np.int64)
+    pieces = _innermost(events.start_ns[rows], events.end_ns[rows], label)
+    return _merged(rank.rank, "host", *_cut(*pieces, edges), tuple(ACTIVITY_OF[kind].name.lower() for kind in kinds))
+
+
+def _innermost(start: Times, end: Times, label: Times) -> tuple[Times, Times, Times]:
+    """Return disjoint slices, in order: of spans that lie in one another the innermost."""
     pieces: list[tuple[int, int, int]] = []
-    open_rows: list[tuple[int, int]] = []  # end, label
+    open_spans: list[tuple[int, int]] = []  # end, label
     at = 0
-    for start, end, kind in [
-        *zip(*(column[rows].tolist() for column in (events.start_ns, events.end_ns, events.kind)))
-    ]:
-        while open_rows and open_rows[-1][0] <= start:
-            until, label = open_rows.pop()
-            pieces.append((at, until, label))
+    for begin, stop, what in [*zip(start.tolist(), end.tolist(), label.tolist()), (np.iinfo(np.int64).max, 0, 0)]:
+        while open_spans and open_spans[-1][0] <= begin:
+            until, inner = open_spans.pop()
+            pieces.append((at, until, inner))
             at = max(at, until)
-        if open_rows:
-            pieces.append((at, start, open_rows[-1][1]))
-            end = min(end, open_rows[-1][0])
-        at = start
-        open_rows.append((end, which[kind]))
-    while open_rows:
-        until, label = open_rows.pop()
-        pieces.append((at, until, label))
-        at = max(at, until)
-    columns = np.array(pieces, np.int64).reshape(-1, 3).T
-    labels = tuple(ACTIVITY_OF[Kind(kind)].name.lower() for kind in kinds)
-    return _merged(rank.rank, "host", columns[0], columns[1], columns[2], labels)
+        if open_spans:
+            pieces.append((at, begin, open_spans[-1][1]))
+            stop = min(stop, open_spans[-1][0])
+        at = begin
+        open_spans.append((stop, what))
+    columns = np.array(pieces, np.int64).reshape(-1, 3)
+    columns = columns[columns[:, 1] > columns[:, 0]]
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def _cut(start: Times, end: Times, label: Times, edges: Times) -> tuple[Times, Times, Times]:
+    """Return the slices, those that an edge lies in made two: a slice that spans two others nests in neither."""
+    first, after = np.searchsorted(edges, start, side="right"), np.searchsorted(edges, end, side="left")
+    inside = np.maximum(after - first, 0)
+    which = np.repeat(np.arange(start.size), inside)
+    place = np.arange(which.size) - np.repeat(np.cumsum(inside) - inside, inside)
+    at = edges[first[which] + place]
+    starts, owner = np.concatenate([start, at]), np.concatenate([np.arange(start.size), which])
+    order = np.lexsort((starts, owner))
+    starts, owner = starts[order], owner[order]
+    last = np.append(owner[1:] != owner[:-1], True) if owner.size else np.zeros(0, np.bool_)
+    ends = np.where(last, end[owner], np.append(starts[1:], 0) if owner.size else starts)
+    return starts, ends, label[owner]

@@ -37,13 +37,15 @@ def originals(paths: Sequence[Path], ranks: Sequence[int]) -> tuple[int, Iterato
     """Return the base of the clock, and pieces of the traces' events, each a JSON list.
 
     Args:
-        paths: one a rank.
+        paths: one a rank; none of a run that was recorded live.
     Returns:
         ns that are added to a time of an event (microseconds x 1000) to get one of the `Run` read from the same files,
         and the pieces. A file that is damaged ends where it goes wrong.
     Raises:
         UnstallError: When a file cannot be opened.
     """
+    if not paths:
+        return 0, iter(())
     bases = [_base_ns(path) for path in paths]
     if len(paths) == 1:
         return bases[0], _pieces(paths[0])
