@@ -204,6 +204,7 @@ def test_the_trace_is_not_overwritten(said, trace):
     code, _, err = said(trace, "--perfetto", trace)
     assert code == 2
     assert "takes the name of another file" in err
+    assert "lies in the folder that is read" in said(trace.parent, "--perfetto", trace.parent / "out.json")[2]
     assert trace.read_bytes() == before
 
 

@@ -84,8 +84,14 @@ def _check(table_file: Path | None, perfetto_file: Path | None, paths: tuple[str
     check_writable(perfetto_file, "--perfetto")
     if table_file is not None:
         tables.check(table_file)
-    if perfetto_file is not None and perfetto_file.resolve() in {Path(path).resolve() for path in paths}:
+    given = {Path(path).resolve() for path in paths}
+    if perfetto_file is not None and perfetto_file.resolve() in given:
         raise UnstallError(f"{perfetto_file}: is what is read; --perfetto takes the name of another file.")
+    if perfetto_file is not None and perfetto_file.resolve().parent in given:
+        raise UnstallError(
+            f"{perfetto_file}: lies in the folder that is read, where it would be taken for one more trace the next time.\n"
+            "Write it to another folder."
+        )
 
 
 def _tell(report: Report, table_file: Path | None, verbose: bool) -> None:
