@@ -38,6 +38,8 @@ _PHASES = (
     ("torch/optim/optimizer.py", "wrapper", Phase.OPTIMIZER),
     ("torch/optim/optimizer.py", "zero_grad", Phase.OPTIMIZER),
     ("torch/serialization.py", "save", Phase.CHECKPOINT),
+    ("safetensors/torch.py", "save_file", Phase.CHECKPOINT),
+    ("torch/distributed/checkpoint/state_dict_saver.py", None, Phase.CHECKPOINT),
     ("torch/utils/data/dataloader.py", "__next__", Phase.FETCH),
 )
 TELLING = (Phase.BACKWARD, Phase.OPTIMIZER)  # phases whose samples all show a frame of the list above
@@ -47,6 +49,8 @@ _MEASURED = (
     ("torch/_dynamo/convert_frame.py", Activity.COMPILE),
     ("torch/distributed/distributed_c10d.py", Activity.COLLECTIVE),
     ("torch/serialization.py", Activity.IO),
+    ("safetensors/torch.py", Activity.IO),
+    ("torch/distributed/checkpoint/state_dict_saver.py", Activity.IO),
 )
 _OURS = re.compile(r"unstall[/\\](probes[/\\]\w+|model[/\\]wire)\.py$")
 # what a probe puts in a function's place, and calls that function

@@ -1,8 +1,9 @@
-"""Checkpoints: calls of ``torch.save``."""
+"""Checkpoints: calls of ``torch.save``, of safetensors, and of `torch.distributed.checkpoint`."""
 
 from __future__ import annotations
 
 import os
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,28 +14,56 @@ from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site
 
 AFTER = "torch"
+# module -> functions that write what they are given first, each with the name of the parameter that says where to.
+# Wrapped where they are defined, as soon as they are: who imports their names later gets the wrapped ones.
+WRITERS = {
+    "safetensors.torch": {"save_file": "filename"},
+    "torch.distributed.checkpoint.state_dict_saver": {"save": "checkpoint_id", "async_save": "checkpoint_id"},
+}
 
 
 def install(probe: Probe) -> None:
-    recorder = probe.recorder
+    saving = Saving(probe)
+    torch.save = torch.serialization.save = saving.timed(torch.save, "f")
+    for module in WRITERS:
+        probe.recorder.when(module, saving.wrap)
 
-    def before(obj: object, f: Any = None, *args: object, **kwargs: object) -> tuple[int, int, Any]:
-        depth = recorder.accounting.enter_phase(Phase.CHECKPOINT, Activity.IO)
-        return depth, recorder.accounting.at, f
 
-    def after(token: tuple[int, int, Any]) -> None:
-        depth, start, target = token
-        end = recorder.accounting.leave(depth)
-        user, library = call_site(3)
-        recorder.span(Kind.CHECKPOINT, start, end, f"{user}|{library}", written(target), rare=True)
+class Saving:
+    """Times saves; one inside another (a sharded checkpoint is many calls of ``torch.save``) is part of that one."""
 
-    torch.save = torch.serialization.save = around(probe, torch.save, before, after)
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+
+    def wrap(self, module: ModuleType) -> None:
+        with self.probe.guard():
+            for name, target in WRITERS[module.__name__].items():
+                if (function := getattr(module, name, None)) is not None:
+                    setattr(module, name, self.timed(function, target))
+
+    def timed(self, original: Any, name: str) -> Any:
+        def before(*args: Any, **kwargs: Any) -> tuple[int, int, Any, bool]:
+            accounting = self.recorder.accounting
+            inside = accounting.top() // len(Activity) == Phase.CHECKPOINT
+            target = args[1] if len(args) > 1 else kwargs.get(name)
+            return accounting.enter_phase(Phase.CHECKPOINT, Activity.IO), accounting.at, target, inside
+
+        def after(token: tuple[int, int, Any, bool]) -> None:
+            depth, start, target, inside = token
+            end = self.recorder.accounting.leave(depth)
+            if not inside:
+                user, library = call_site(3)
+                self.recorder.span(Kind.CHECKPOINT, start, end, f"{user}|{library}", written(target), rare=True)
+
+        return around(self.probe, original, before, after)
 
 
 def written(target: Any) -> int:
     """Return the size of what was written to *target*, bytes; 0 where it cannot be told."""
     try:
         if isinstance(target, (str, os.PathLike)):
+            if os.path.isdir(target):  # a sharded checkpoint
+                return sum(entry.stat().st_size for entry in os.scandir(target) if entry.is_file())
             return os.stat(target).st_size
         return int(target.tell())
     except (OSError, AttributeError, ValueError):
