@@ -10,7 +10,7 @@ from glob import has_magic
 from pathlib import Path
 
 from unstall.accounts import device_summary, holdings, summary
-from unstall.accounts.assign import assign
+from unstall.accounts.device import ledger_of, states_of
 from unstall.accounts.enter import enter
 from unstall.accounts.evidence import Evidence
 from unstall.accounts.label import Labelled, label
@@ -171,11 +171,13 @@ def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence,
     segments = segment(recorded, warmup)
     if all(rank.rows is None for rank in recorded.ranks):
         labelled: tuple[Labelled | None, ...] = tuple(None for _ in recorded.ranks)
-        ledger = assign(recorded, segments.steps)
+        states = states_of(recorded, segments.steps)
+        ledger = ledger_of(recorded, states)
     else:
+        states = ()
         labelled = tuple(label(rank, teaches) for rank, teaches in zip(recorded.ranks, segments.teaches))
         ledger = enter(recorded, segments, labelled)
-    return ledger, Evidence(recorded, segments, ledger, labelled), segments
+    return ledger, Evidence(recorded, segments, ledger, labelled, states), segments
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.accounts.assign import ACTIVITY_OF, PHASE_OF, assign
+from unstall.accounts.assign import ACTIVITY_OF, PHASE_OF
+from unstall.accounts.device import ledger_of, states_of
 from unstall.accounts.enter import enter
 from unstall.accounts.segment import segment
 from unstall.model.events import Events
@@ -135,7 +136,7 @@ def of_rows(run: Run) -> Ledger:
 
 
 def of_events(run: Run) -> Ledger:
-    return assign(run, segment(run).steps)
+    return ledger_of(run, states_of(run, segment(run).steps))
 
 
 @given(streams)

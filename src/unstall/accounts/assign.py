@@ -1,4 +1,4 @@
-"""Make the ledger of a run that is known by its events alone: a drawn timeline, later a trace.
+"""Tell what the host did in a run that is known by its events alone: a drawn timeline.
 
 Every nanosecond goes to the innermost event over it. Fed the same pushes and pops, this and the live accounting agree.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.accounts.enter import WITHIN_TORCH
-from unstall.model.ledger import OUTSIDE, Basis, Ledger
-from unstall.model.run import Rank, Run
+from unstall.accounts.host import Host
+from unstall.model.ledger import OUTSIDE, Basis
+from unstall.model.run import Rank
 from unstall.model.steps import Steps
+from unstall.model.trace import NONE
 from unstall.model.wire import Activity, Kind, Phase
 
 PHASE_OF = {
@@ -34,25 +36,16 @@ ACTIVITY_OF = {
     Kind.IO: Activity.IO,
     Kind.PYTHON: Activity.PYTHON,
     Kind.COMPUTE: Activity.COMPUTE,
+    Kind.LAUNCH: Activity.LAUNCH,
 }
 _PHASE_OF_FETCH = (Kind.LOAD, Kind.WAIT_DATA)  # outside any phase these are the fetch of a batch
 
 
-def assign(run: Run, steps: Steps) -> Ledger:
-    """Return the ledger of *run* from the events on each rank's training thread (its first lane).
+def from_events(rank: Rank, steps: Steps, r: int) -> Host:
+    """Return what the host did, from the events on the rank's training thread (its first lane).
 
     Cost: O(N log N).
     """
-    entries = [
-        (step, r, phase, activity, basis, ns)
-        for r, rank in enumerate(run.ranks)
-        for step, phase, activity, basis, ns in _slices(rank, steps, r)
-    ]
-    return Ledger.of(entries, [rank.end_ns - rank.start_ns for rank in run.ranks])
-
-
-def _slices(rank: Rank, steps: Steps, r: int) -> list[tuple[int, int, int, int, int]]:
-    """Return (step, phase, activity, basis, ns) of every stretch between two edges."""
     events = rank.events
     rows = [
         int(n) for n in np.flatnonzero(events.lane == 0) if events.kind[n] in PHASE_OF or events.kind[n] in ACTIVITY_OF
@@ -63,8 +56,8 @@ def _slices(rank: Rank, steps: Steps, r: int) -> list[tuple[int, int, int, int, 
     for n in order:
         edges |= {int(events.start_ns[n]), int(events.end_ns[n])}
     cuts = sorted(edge for edge in edges if rank.start_ns <= edge <= rank.end_ns)
-    slices, open_events, at = [], list[int](), 0
-    for begin, end in zip(cuts, cuts[1:]):
+    named, open_events, at = [], list[int](), 0
+    for begin in cuts[:-1]:
         while at < len(order) and events.start_ns[order[at]] <= begin:
             open_events.append(order[at])
             at += 1
@@ -73,8 +66,11 @@ def _slices(rank: Rank, steps: Steps, r: int) -> list[tuple[int, int, int, int, 
         if step >= 0 and begin >= steps.end_SR[step, r]:
             step = OUTSIDE if step + 1 < steps.start_SR.shape[0] or step < 0 else -2
         phase, activity = _named([Kind(int(events.kind[n])) for n in open_events], step)
-        slices.append((max(step, OUTSIDE), phase, activity, _basis(activity, open_events), end - begin))
-    return [(s, p, a if a != Activity.UNKNOWN else _within(p), b, ns) for s, p, a, b, ns in slices]
+        basis = _basis(activity, open_events)
+        named.append((phase, activity if activity != Activity.UNKNOWN else _within(phase), basis))
+    phases, activities, bases = np.array(named, np.uint8).reshape(-1, 3).T
+    none = np.full(len(named), NONE, np.int32)
+    return Host(np.array(cuts, np.int64), phases, activities, bases, none, none)
 
 
 def _named(kinds: list[Kind], step: int) -> tuple[int, int]:

@@ -11,6 +11,8 @@ from unstall.accounts import collectives as calls
 from unstall.accounts import happenings, holdings, lines, loading, making, recompute
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
+from unstall.accounts.device import States
+from unstall.accounts.device_use import device_use
 from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
 from unstall.model.finding import Line, Scope
@@ -43,8 +45,21 @@ def _producers(facts: Facts) -> list[Place]:
 class Evidence:
     """The tables of one run; satisfies `tables.Tables`."""
 
-    def __init__(self, run: Run, segments: Segments, ledger: Ledger, labelled: tuple[Labelled | None, ...]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        segments: Segments,
+        ledger: Ledger,
+        labelled: tuple[Labelled | None, ...],
+        states: tuple[States, ...] = (),
+    ) -> None:
         self._run, self._segments, self._ledger, self._labelled = run, segments, ledger, labelled
+        self.states = states
+
+    @property
+    def states(self) -> tuple[States, ...]:
+        """What each rank's host and devices did at every moment; empty where the run was recorded live."""
+        return self._states
 
     @cached_property
     def steady_steps(self) -> int:
@@ -142,7 +157,7 @@ class Evidence:
 
     @cached_property
     def device(self) -> DeviceUse | None:
-        return None  # no reader of traces yet
+        return device_use(self._run, self._segments.steps, self.states)
 
     @cached_property
     def backward_passes(self) -> int:
