@@ -32,7 +32,7 @@ def _table(
         Column(heading, unit, tuple(cell(row) for row in rows), *wide) for heading, unit, cell, *wide in columns
     )
     # a column that no row has anything in says only that it was not recorded; a file keeps it, for those who join files
-    return Table(name, title, tuple(c if any(v is not None for v in c.values) else _hidden(c) for c in made))
+    return Table(name, title, tuple(c if any(v not in (None, "") for v in c.values) else _hidden(c) for c in made))
 
 
 def _hidden(column: Column) -> Column:
@@ -84,7 +84,7 @@ def copies(use: DeviceUse, whole_ns: int) -> Table:
         ("host_ns", "ns", attrgetter("host_ns")),
         ("nbytes", "bytes", lambda row: _known(row.nbytes)),
         ("rate", "bytes/s", lambda row: row.nbytes / row.ns * 1e9 if row.nbytes > 0 and row.ns else None),
-        ("phase", "", lambda row: row.phase.name.lower()),
+        ("phase", "", lambda row: row.phase.name.lower(), True),
         ("operator", "", attrgetter("operator")),
         ("line", "", lambda row: _place(row.line)),
     )  # fmt: skip
@@ -112,7 +112,7 @@ def idle(use: DeviceUse, whole_ns: int) -> Table:
         "idle", "Time in which the device had nothing to do, and what the host did meanwhile", rows,
         ("why", "", lambda row: row.why.value),
         ("phase", "", lambda row: row.phase.name.lower()),
-        ("activity", "", lambda row: row.activity.name.lower()),
+        ("activity", "", lambda row: row.activity.name.lower().replace("_", " ")),
         ("call", "", lambda row: row.call or None),
         ("gaps", "count", attrgetter("gaps")),
         ("idle_ns", "ns", attrgetter("ns")),

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.table import Table as Grid
+    from rich.text import Text
 
     from unstall.model.report import Column, Report, Table, Value
 
 NAME = "tables"
 ROWS_SHOWN = 20
 LEAST_TEXT = 12  # columns of a terminal; a text cut shorter than that tells nothing
+FIRST = 0.6  # weight of the first column's width: the name is what a row is looked for by, so it is cut less
 GAP = 2  # between two columns
 FORMATS = (".csv", ".parquet")
 
@@ -51,10 +53,12 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
     return words.finish("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
 
 
-def _heading(report: Report, table: Table) -> str:
+def _heading(report: Report, table: Table) -> Text:
+    from rich.text import Text
+
     over = words.count(report.steady_steps, "steady step")
     ranks = f" of {len(report.rank_wall_ns)} ranks" if len(report.rank_wall_ns) > 1 else ""
-    return f"{table.name} · {table.title} · summed over {over}{ranks}\n"
+    return Text.assemble((table.name, "bold"), f" · {table.title}\n", (f"summed over {over}{ranks}\n", "dim"))
 
 
 def _why_empty(report: Report) -> str:
@@ -75,9 +79,10 @@ def _grid(table: Table, shown: int, width: int) -> Grid:
     cells = [[_cell(column, value) for value in column.values[:shown]] for column in columns]
     rooms = _rooms(columns, cells, width)
     grid = Grid.grid(padding=(0, GAP, 0, 0))
+    kept = [n for n, room in enumerate(rooms) if room]
+    columns, cells, rooms = [columns[n] for n in kept], [cells[n] for n in kept], [rooms[n] for n in kept]
     for column, room in zip(columns, rooms):
-        right = bool(column.unit)
-        grid.add_column(justify="right" if right else "left", no_wrap=True, width=room)
+        grid.add_column(justify="right" if column.unit else "left", no_wrap=True, width=room)
     grid.add_row(*(Text(_fit(_title(column), room), "dim") for column, room in zip(columns, rooms)))
     for n in range(shown):
         grid.add_row(*(Text(_fit(of[n], room, column)) for of, room, column in zip(cells, rooms, columns)))
@@ -85,16 +90,21 @@ def _grid(table: Table, shown: int, width: int) -> Grid:
 
 
 def _rooms(columns: list[Column], cells: list[list[str]], width: int) -> list[int]:
-    """Return the width of each column: numbers get what they need, the longest texts are cut first."""
+    """Return the width of each column: numbers get what they need, the longest texts are cut first.
+
+    Where that is not enough, columns are left out from the right, the place last: they get no width.
+    """
     rooms = [max(len(_title(column)), *map(len, of)) for column, of in zip(columns, cells)]
     texts = [n for n, column in enumerate(columns) if not column.unit]
-    over = sum(rooms) + GAP * len(rooms) - width
-    while over > 0:
-        longest = max(texts, key=lambda n: rooms[n], default=None)
-        if longest is None or rooms[longest] <= LEAST_TEXT:
+    while sum(rooms) + GAP * sum(map(bool, rooms)) > width + GAP:
+        longest = max(texts, key=lambda n: rooms[n] * (1 if n else FIRST))
+        if rooms[longest] > LEAST_TEXT:
+            rooms[longest] -= 1
+            continue
+        left = [n for n in range(1, len(rooms)) if rooms[n]]
+        if not left:
             break
-        rooms[longest] -= 1
-        over -= 1
+        rooms[max(left, key=lambda n: (columns[n].name != "line", n))] = 0
     return rooms
 
 
