@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from unstall.readers._span import NO_JSON, AnySpan, Arguments, ExactSpan, Number
 
 LONGEST_US = 1e15  # of one event; 30 years
 FARTHEST_US = 4e15  # of a time from 1970; beyond it int64 nanoseconds would overflow
+AnyInt: TypeAlias = NDArray[np.int64] | NDArray[np.int32] | NDArray[np.uint8] | NDArray[np.bool_]
+_GIVEN = np.zeros(0, np.uint8)
 _WORK = 8  # category codes from here on are device work: _WORK + Device
 _LEFT_OUT = 255
 
@@ -83,7 +86,7 @@ class Columns:
 
     Attributes:
         counted: spans by category as the file writes it; dropped: spans with a time that is none (negative, NaN).
-        calls, work: per piece a tuple of arrays, see `_calls` and `_device`.
+        calls, work: per piece start, end, code and what `_calls` and `_device` return, as small as they may be.
     """
 
     codes: _Codes = field(default_factory=_Codes)
@@ -92,8 +95,8 @@ class Columns:
     details: dict[bytes, int] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     dropped: int = 0
-    calls: list[tuple[NDArray[np.int64], ...]] = field(default_factory=list)
-    work: list[tuple[NDArray[np.int64], ...]] = field(default_factory=list)
+    calls: list[list[AnyInt]] = field(default_factory=list)
+    work: list[list[AnyInt]] = field(default_factory=list)
 
     def add(self, spans: list[AnySpan]) -> None:
         categories = [span.cat for span in spans]
@@ -110,33 +113,33 @@ class Columns:
             if rows.size:
                 start = start_N[rows]
                 chosen = [spans[row] for row in rows.tolist()]
-                into.append((start, start + length_N[rows], code_N[rows].astype(np.int64), *gather(chosen)))
+                into.append([start, start + length_N[rows], code_N[rows], *gather(chosen)])
 
     def left_out(self, category: str) -> bool:
         """Whether spans of *category* are neither calls nor device work."""
         return self.codes[category] == _LEFT_OUT
 
-    def _calls(self, spans: list[AnySpan]) -> tuple[NDArray[np.int64], ...]:
+    def _calls(self, spans: list[AnySpan]) -> tuple[AnyInt, ...]:
         """Return name, thread, correlation and detail."""
         count = len(spans)
         return (
-            np.fromiter(map(self.names.__getitem__, [span.name for span in spans]), np.int64, count),
-            np.fromiter(map(self.threads.__getitem__, [(span.pid, span.tid) for span in spans]), np.int64, count),
+            np.fromiter(map(self.names.__getitem__, [span.name for span in spans]), np.int32, count),
+            np.fromiter(map(self.threads.__getitem__, [(span.pid, span.tid) for span in spans]), np.int32, count),
             _int64s([NONE if span.args is None else span.args.correlation for span in spans]),
-            np.fromiter([0 if span.args is None else self._detail(span.args) for span in spans], np.int64, count),
+            np.fromiter([0 if span.args is None else self._detail(span.args) for span in spans], np.int32, count),
         )
 
-    def _device(self, spans: list[AnySpan]) -> tuple[NDArray[np.int64], ...]:
+    def _device(self, spans: list[AnySpan]) -> tuple[AnyInt, ...]:
         """Return name, device, stream, correlation, bytes, and whether the trace itself calls it a collective."""
         none = Arguments()
         arguments = [span.args or none for span in spans]
         return (
-            np.fromiter(map(self.names.__getitem__, [span.name for span in spans]), np.int64, len(spans)),
+            np.fromiter(map(self.names.__getitem__, [span.name for span in spans]), np.int32, len(spans)),
             _int64s([span.pid if a.device is None else a.device for span, a in zip(spans, arguments)]),
             _int64s([span.tid if a.stream is None else a.stream for span, a in zip(spans, arguments)]),
             _int64s([a.correlation for a in arguments]),
             _int64s([_sized(a) for a in arguments]),
-            np.fromiter([bool(a.collective) for a in arguments], np.int64, len(spans)),
+            np.fromiter([bool(a.collective) for a in arguments], bool, len(spans)),
         )
 
     def _detail(self, known: Arguments) -> int:
@@ -160,22 +163,22 @@ class Columns:
     def _all_calls(self, base_ns: int, names: tuple[str, ...]) -> Calls:
         if not self.calls:
             return Calls.empty()
-        start, end, call, name, thread, correlation, detail = _stacked(self.calls)
-        renamed = _matching(_RANGES, names)[name] & (call == Call.OPERATOR)
-        call[renamed] = Call.ANNOTATION
+        start, end = _stacked(self.calls, 0), _stacked(self.calls, 1)
         order = np.lexsort((-end, start))
-        return Calls(
-            start[order] + base_ns, end[order] + base_ns, thread[order].astype(np.int32), call[order].astype(np.uint8),
-            name[order].astype(np.int32), correlation[order], detail[order].astype(np.int32),
-        )  # fmt: skip
+        start, end = start[order] + base_ns, end[order] + base_ns
+        call, name, thread, correlation, detail = (_stacked(self.calls, column)[order] for column in range(2, 7))
+        call[_matching(_RANGES, names)[name] & (call == Call.OPERATOR)] = Call.ANNOTATION
+        return Calls(start, end, thread, call, name, correlation, detail)
 
     def _all_work(self, base_ns: int, names: tuple[str, ...], calls: Calls) -> Work:
         if not self.work:
             return Work.empty()
-        start, end, code, name, device, stream, correlation, nbytes, told = _stacked(self.work)
+        start, end, code, name, device, stream, correlation, nbytes, told = (
+            _stacked(self.work, column) for column in range(9)
+        )
         kind = code - _WORK
         computes = kind == Device.COMPUTE
-        kind[computes & (_matching(_COLLECTIVES, names)[name] | (told != 0))] = Device.COLLECTIVE
+        kind[computes & (_matching(_COLLECTIVES, names)[name] | told)] = Device.COLLECTIVE
         kind[computes & _matching(_DEVICE_COPIES, names)[name]] = Device.COPY
         order = np.argsort(start, kind="stable")
         order = order[~_matching(_DEVICE_MARKS, names)[name[order]]]
@@ -192,20 +195,18 @@ def launches(calls: Calls, start_W: NDArray[np.int64], correlation_W: NDArray[np
     One call may launch many (a replayed graph). Where several calls share a correlation (a command's parts on MTIA) it
     is the last that began before the work, or the first of all.
     """
-    launched = np.full(start_W.size, NONE, np.int32)
     rows = np.flatnonzero((calls.call == Call.RUNTIME) & (calls.correlation != NONE))
-    if not rows.size:
-        return launched
-    order = np.argsort(calls.correlation[rows], kind="stable")  # of one correlation the earlier first
-    rows = rows[order]
-    key = calls.correlation[rows]
-    first, after = np.searchsorted(key, correlation_W, "left"), np.searchsorted(key, correlation_W, "right")
-    joined = (after > first) & (correlation_W != NONE)
-    launched[joined] = rows[first[joined]]
-    for work in np.flatnonzero(joined & (after - first > 1)).tolist():
-        same = rows[first[work] : after[work]]
-        began = np.searchsorted(calls.start_ns[same], start_W[work], "right")
-        launched[work] = same[max(0, int(began) - 1)]
+    rows = rows[np.argsort(calls.correlation[rows], kind="stable")]  # of one correlation the earlier first
+    joined = np.flatnonzero(np.isin(correlation_W, calls.correlation[rows]) & (correlation_W != NONE))
+    first = np.searchsorted(calls.correlation[rows], correlation_W[joined])
+    # runtime calls and work in one line, by correlation and start: what launched is the last call met so far
+    number = np.concatenate((calls.correlation[rows], correlation_W[joined]))
+    line = np.lexsort((np.arange(number.size), np.concatenate((calls.start_ns[rows], start_W[joined])), number))
+    met = np.maximum.accumulate(np.where(line < rows.size, line, -1))
+    last = np.full(number.size, -1)
+    last[line] = met
+    launched = np.full(start_W.size, NONE, np.int32)
+    launched[joined] = rows[np.maximum(last[rows.size :], first)]
     return launched
 
 
@@ -278,8 +279,12 @@ def _inputs(types: bytes, sizes: bytes) -> str:
     return json.dumps(pairs)
 
 
-def _stacked(parts: list[tuple[NDArray[np.int64], ...]]) -> tuple[NDArray[np.int64], ...]:
-    return tuple(np.concatenate(column) for column in zip(*parts))
+def _stacked(pieces: list[list[AnyInt]], column: int) -> Any:
+    """Return one column of all pieces, which give it up."""
+    stacked = np.concatenate([piece[column] for piece in pieces])
+    for piece in pieces:
+        piece[column] = _GIVEN
+    return stacked
 
 
 def _matching(pattern: re.Pattern[str], names: tuple[str, ...]) -> NDArray[np.bool_]:

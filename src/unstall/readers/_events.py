@@ -20,6 +20,7 @@ from unstall.readers._source import Source
 from unstall.readers._span import EXACT, EXACT_BELOW_US, FAST, AnySpan, ExactSpan, Span, plain
 
 PIECE = 8 << 20  # bytes decoded at a time
+SHOWING = 256 << 10  # bytes of a piece that show whether its times have fractions
 LARGEST = 64 << 20  # bytes that one event, or what precedes the events, may take
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -153,7 +154,8 @@ class Events:
         try:
             if not self.exact:
                 spans: list[AnySpan] = [event for event in FAST.decode(text) if type(event) is Span]
-                if max((span.ts for span in spans), default=0.0) < EXACT_BELOW_US or not _FRACTION.search(text):
+                far = [span.ts for span in spans if span.ts >= EXACT_BELOW_US]
+                if not far or not (_FRACTION.search(text, 0, SHOWING) or any(ts % 1 for ts in far)):
                     return spans
                 self.exact = True
             return [event for event in EXACT.decode(text) if type(event) is ExactSpan]

@@ -34,7 +34,7 @@ class Source:
         UnstallError: When the file cannot be opened.
     """
 
-    __slots__ = ("_file", "_inflate", "_packed", "_rest", "path", "read_bytes", "trouble")
+    __slots__ = ("_file", "_given", "_inflate", "_new", "_packed", "_rest", "path", "read_bytes", "trouble")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,6 +42,8 @@ class Source:
         self.trouble = ""
         self._packed = b""
         self._rest = b""
+        self._given = 0  # bytes inflated so far
+        self._new = _inflater
         try:
             self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by __exit__
             first = self._file.read(BLOCK)
@@ -49,7 +51,7 @@ class Source:
             raise UnstallError(f"{path} cannot be read: {error.strerror}.") from None
         self._inflate = None
         if first.startswith(GZIP):
-            self._inflate, self._packed = _inflater(_WITH_HEADER), first
+            self._inflate, self._packed = self._new(_WITH_HEADER), first
         else:
             self._rest = first
 
@@ -90,7 +92,7 @@ class Source:
                 self._packed = inflate.unused_data or self._file.read(BLOCK)
                 if not self._packed.startswith(GZIP[: len(self._packed)]) or not self._packed:
                     return b""
-                self._inflate = inflate = _inflater(_WITH_HEADER)
+                self._inflate = inflate = self._new(_WITH_HEADER)
             elif not self._packed:
                 self._packed = self._file.read(BLOCK)
                 if not self._packed:
@@ -98,14 +100,27 @@ class Source:
                     return b""
             before = inflate.copy() if hasattr(inflate, "copy") else None
             try:
-                part = inflate.decompress(self._packed, most)
+                part = bytes(inflate.decompress(self._packed, most))
             except _TROUBLE as error:
+                if before is None:
+                    self._again()
+                    continue
                 self.trouble = f"the gzip stream is damaged: {error}"
-                return _salvaged(before, self._packed, most) if before is not None else b""
+                return _salvaged(before, self._packed, most)
             self._packed = inflate.unconsumed_tail
             if part:
-                return bytes(part)
+                self._given += len(part)
+                return part
         return b""
+
+    def _again(self) -> None:
+        """Inflate anew with zlib up to where we are: it keeps what comes before the damage, where isal does not."""
+        self._file.seek(0)
+        self._new = zlib.decompressobj
+        self._inflate, self._packed = self._new(_WITH_HEADER), self._file.read(BLOCK)
+        missing, self._given = self._given, 0
+        while missing > 0 and (part := self._inflated(min(missing, BLOCK))):
+            missing -= len(part)
 
 
 def _salvaged(inflate: zlib._Decompress, packed: bytes, most: int) -> bytes:

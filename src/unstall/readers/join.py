@@ -67,23 +67,32 @@ def _files(paths: Sequence[Path | str]) -> tuple[list[Path], set[Path]]:
     files: dict[Path, Path] = {}
     found: set[Path] = set()
     for given in paths:
-        path = Path(given)
-        if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS) and file.is_file())
-            if not inside:
-                raise UnstallError(f"{path} holds no .json or .json.gz file.\nGive the folder that the traces are in.")
-            found.update(inside)
-        elif path.exists() or not glob.has_magic(str(given)):
-            inside = [path]
-        else:
-            inside = sorted(Path(name) for name in glob.glob(str(given), recursive=True))
-            if not inside:
-                raise UnstallError(f"no file matches {given}.")
+        try:
+            inside, in_folder = _named(given)
+        except OSError as error:
+            raise UnstallError(f"{given} cannot be read: {error.strerror}.") from None
+        found.update(inside if in_folder else ())
         for file in inside:
             files.setdefault(file.resolve(), file)
     if not files:
         raise UnstallError("no trace was given.")
     return list(files.values()), found
+
+
+def _named(given: Path | str) -> tuple[list[Path], bool]:
+    """Return the files that *given* names, and whether it is a folder."""
+    path = Path(given)
+    if path.is_dir():
+        inside = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS) and file.is_file())
+        if not inside:
+            raise UnstallError(f"{path} holds no .json or .json.gz file.\nGive the folder that the traces are in.")
+        return inside, True
+    if path.exists() or not glob.has_magic(str(given)):
+        return [path], False
+    matching = sorted(Path(name) for name in glob.glob(str(given), recursive=True))
+    if not matching:
+        raise UnstallError(f"no file matches {given}.")
+    return [file for file in matching if file.is_file()], False
 
 
 def _ranks(files: list[Path], optional: set[Path]) -> tuple[list[Rank], tuple[str, ...]]:
@@ -148,7 +157,7 @@ def _numbered(ranks: list[Rank]) -> list[Rank]:
     if len(unknown) > 1:
         raise UnstallError(
             f"{', '.join(map(_path, unknown))} do not say which rank they are of.\n"
-            "Name them by it, as trace.rank0.json, or give one of them."
+            "Give one of them (a profiler that repeats writes a file each time), or name them by rank, as rank0.json."
         )
     for rank in unknown:
         free = next(number for number in range(len(ranks)) if number not in numbered)
@@ -160,10 +169,9 @@ def _one_job(ranks: list[Rank]) -> None:
     """Refuse ranks that cannot be of one job, with the names of two files that show it."""
     first = ranks[0]
     for other in ranks[1:]:
-        for fact, words in (("world_size", "processes"), ("gpu.name", "")):
-            here, there = first.facts.known.get(fact), other.facts.known.get(fact)
-            if fact == "world_size" and None not in (here, there) and here != there:
-                raise _mixed(first, other, f"one is of a job of {here} {words}, the other of {there}")
+        here, there = (rank.facts.number("world_size") for rank in (first, other))
+        if here is not None and there is not None and here != there:
+            raise _mixed(first, other, f"one is of a job of {here:.0f} processes, the other of {there:.0f}")
         if not _compared(first, other):
             continue
         if abs(other.start_ns - first.start_ns) > APART_NS:
