@@ -279,7 +279,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         machine_load=_load(tables),
         device=used,
         tables=tuple(tabulate(name, recorded, steps, tables.device) for name in wanted.tables),
-        tracks=tracks(recorded, steps) if wanted.tracks else (),
+        tracks=tracks(recorded, steps, tables.states) if wanted.tracks else (),
     )
     return device_summary.of_traces(made, recorded)
 

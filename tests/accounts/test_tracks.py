@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import MS, B, D, F, outside, rank, row, rows, run
 
+from unstall.accounts.device import States
+from unstall.accounts.host import Host
 from unstall.accounts.segment import segment
-from unstall.accounts.tracks import _cut, _innermost, device, tracks
-from unstall.model.trace import Work
-from unstall.model.wire import Device
+from unstall.accounts.tracks import _cut, _innermost, tracks
+from unstall.model.events import Events
+from unstall.model.run import Rank, Run
+from unstall.model.wire import Activity, Device, Phase
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 3)), max_size=12)
 
@@ -27,37 +30,28 @@ def said(track):
     ]
 
 
-def work(*pieces):
-    start, end, kind = np.array(sorted(pieces), np.int64).reshape(-1, 3).T
-    zeros = np.zeros(start.size, np.int64)
-    small = zeros.astype(np.int32)
-    return Work(start, end, zeros, zeros, kind.astype(np.uint8), small, zeros, small, zeros)
+def test_a_trace_gives_what_the_host_and_the_device_did_and_activities_end_with_their_phase():
+    empty = np.zeros(0, np.int64)
+    calls = np.full(3, -1, np.int32)
+    host = Host(
+        np.array([0, 10, 20, 30]), np.array([Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD], np.uint8),
+        np.array([Activity.PYTHON, Activity.LAUNCH, Activity.LAUNCH], np.uint8), np.zeros(3, np.uint8), calls, calls,
+    )  # fmt: skip
+    state = np.array([Device.IDLE, Device.COMPUTE], np.uint8)
+    states = States(host, None, np.array([0, 12, 30]), state, empty, empty, np.zeros(0, np.bool_))
+    recorded = Run((Rank(0, 1, 0, 30, 0, 30, Events.empty()),))
+    steps, phases, activities, device = tracks(recorded, segment(recorded).steps, (states,))
+    assert said(steps) == []
+    assert said(phases) == [(0, 20, "forward"), (20, 30, "backward")]
+    assert said(activities) == [(0, 10, "python"), (10, 20, "launch"), (20, 30, "launch")]
+    assert said(device) == [(0, 12, "idle"), (12, 30, "compute")]
 
 
 def test_a_live_recording_gives_steps_and_the_phases_of_the_host():
     recorded = run(rank(rows([row({D: 2 * MS, F: 3 * MS, B: MS}), row({D: MS, F: MS, B: MS}), outside({F: MS})])))
-    steps, phases, *_ = tracks(recorded, segment(recorded).steps)
+    steps, phases, *_ = tracks(recorded, segment(recorded).steps, ())
     assert [(start // MS, end // MS) for start, end, _ in said(steps)] == [(0, 6), (6, 9)]
     assert [name for *_, name in said(phases)][:4] == ["fetch", "forward", "backward", "fetch"]
-
-
-def test_a_kernel_hides_a_collective_and_this_a_copy():
-    pieces = work((10, 30, Device.COLLECTIVE), (20, 40, Device.COMPUTE), (5, 45, Device.COPY))
-    assert said(device(0, pieces, 0, 50)) == [
-        (0, 5, "idle"), (5, 10, "copy"), (10, 20, "collective"), (20, 40, "compute"), (40, 45, "copy"), (45, 50, "idle"),
-    ]  # fmt: skip
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.sampled_from((1, 2, 3))), max_size=12))
-def test_each_moment_of_the_device_is_said_once_and_as_a_plain_look_says_it(found):
-    start, end, kind = columns(found)
-    track = device(0, work(*zip(start, end, kind)), 0, 60)
-    moments = {at: name for begin, stop, name in said(track) for at in range(begin, stop)}
-    for at in range(60):
-        going = {int(k) for s, e, k in zip(start, end, kind) if s <= at < e}
-        order = (Device.COMPUTE, Device.COLLECTIVE, Device.COPY)
-        wanted = next((kind.name.lower() for kind in order if kind in going), "idle")
-        assert moments[at] == wanted
 
 
 @given(spans)

@@ -138,7 +138,7 @@ def test_the_trace_for_perfetto_holds_every_event_and_ours(said, tmp_path, packe
     processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert {"unstall, rank 0", "unstall, rank 1", "rank 0: python", "rank 1: python"} <= processes
     threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert {"steps", "device", "findings"} <= threads
+    assert {"steps", "host", "device", "findings"} <= threads
     ours = [event for event in events if event.get("cat") == "unstall"]
     theirs = [event for event in events if event["ph"] == "X" and event.get("cat") != "unstall"]
     assert min(event["ts"] for event in ours) == min(event["ts"] for event in theirs)  # one clock

@@ -56,11 +56,6 @@ class Evidence:
         self._run, self._segments, self._ledger, self._labelled = run, segments, ledger, labelled
         self.states = states
 
-    @property
-    def states(self) -> tuple[States, ...]:
-        """What each rank's host and devices did at every moment; empty where the run was recorded live."""
-        return self._states
-
     @cached_property
     def steady_steps(self) -> int:
         return self._segments.steps.steady_count

@@ -1,6 +1,6 @@
 """The account over time, for a viewer of traces: steps, what the host did in which phase, what the device did meanwhile.
 
-Shape legend: N slices, W pieces of device work.
+Shape legend: N slices.
 """
 
 from __future__ import annotations
@@ -11,47 +11,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts.assign import ACTIVITY_OF
+from unstall.accounts.device import States
 from unstall.model.events import MAIN
 from unstall.model.report import Track
 from unstall.model.run import Rank, Run
 from unstall.model.steps import Steps
-from unstall.model.trace import Work
-from unstall.model.wire import Device, Phase
+from unstall.model.wire import Activity, Device, Phase
 
 Times = NDArray[np.int64]
 PHASES = tuple(phase.name.lower() for phase in Phase)
-ON_DEVICE = ("compute", "collective", "copy", "idle")
+ACTIVITIES = tuple(activity.name.lower() for activity in Activity)
+DEVICES = tuple(state.name.lower() for state in Device)
 
 
-def tracks(run: Run, steps: Steps) -> tuple[Track, ...]:
-    """Return the tracks of every rank; those of one name belong together, the later nested in the earlier."""
-    return tuple(track for r, rank in enumerate(run.ranks) for track in _of_rank(rank, steps, r))
+def tracks(run: Run, steps: Steps, states: tuple[States, ...]) -> tuple[Track, ...]:
+    """Return the tracks of every rank; those of one name belong together, the later nested in the earlier.
 
-
-def _of_rank(rank: Rank, steps: Steps, r: int) -> Iterator[Track]:
-    warming = np.where(steps.steady_S, 0, 1).astype(np.int32)
-    yield Track(rank.rank, "steps", steps.start_SR[:, r], steps.end_SR[:, r], warming, ("step", "warm-up step"))
-    if rank.rows is not None:
-        phases = _merged(
-            rank.rank, "host", rank.rows.mark_start_ns, rank.rows.mark_end_ns, rank.rows.mark_phase, PHASES
+    Args:
+        states: by rank; empty for a live recording.
+    """
+    found: list[Track] = []
+    for r, rank in enumerate(run.ranks):
+        warming = np.where(steps.steady_S, 0, 1).astype(np.int32)
+        found.append(
+            Track(rank.rank, "steps", steps.start_SR[:, r], steps.end_SR[:, r], warming, ("step", "warm-up step"))
         )
-        yield phases
-        yield _activities(rank, np.unique(np.concatenate([phases.start_ns, phases.end_ns])))
-    if rank.trace is not None and rank.trace.work.start_ns.size:
-        yield device(rank.rank, rank.trace.work, rank.start_ns, rank.end_ns)
+        found += _recorded(rank) if not states else _traced(rank.rank, states[r])
+    return tuple(found)
 
 
-def device(rank: int, work: Work, start_ns: int, end_ns: int) -> Track:
-    """Return what the device did from *start_ns* to *end_ns*: a kernel hides collectives, and these hide copies."""
-    edges = np.unique(np.concatenate([work.start_ns, work.end_ns, [start_ns, end_ns]]))
-    label = np.full(edges.size, ON_DEVICE.index("idle"), np.int32)
-    for n, kind in reversed(tuple(enumerate((Device.COMPUTE, Device.COLLECTIVE, Device.COPY)))):
-        of_kind = work.kind == kind
-        open_pieces = np.zeros(edges.size + 1, np.int64)
-        np.add.at(open_pieces, np.searchsorted(edges, work.start_ns[of_kind]), 1)
-        np.add.at(open_pieces, np.searchsorted(edges, work.end_ns[of_kind]), -1)
-        label[np.cumsum(open_pieces[:-1]) > 0] = n
-    return _merged(rank, "device", edges[:-1], edges[1:], label[:-1], ON_DEVICE)
+def _traced(rank: int, states: States) -> Iterator[Track]:
+    """Yield what the host and the device did; an activity is cut where the phase changes."""
+    host, start, end = states.host, states.host.edge[:-1], states.host.edge[1:]
+    yield _merged(rank, "host", start, end, host.phase, PHASES)
+    which = host.phase.astype(np.int64) * len(ACTIVITIES) + host.activity
+    labels = tuple(activity for _ in PHASES for activity in ACTIVITIES)
+    yield _merged(rank, "host", start, end, which, labels)
+    if (states.state != Device.NONE).any():
+        yield _merged(rank, "device", states.edge[:-1], states.edge[1:], states.state, DEVICES)
+
+
+def _recorded(rank: Rank) -> Iterator[Track]:
+    """Yield the phases of a live recording, and what was timed in them."""
+    if rank.rows is None:
+        return
+    phases = _merged(rank.rank, "host", rank.rows.mark_start_ns, rank.rows.mark_end_ns, rank.rows.mark_phase, PHASES)
+    yield phases
+    yield _activities(rank, np.unique(np.concatenate([phases.start_ns, phases.end_ns])))
 
 
 def _merged(
