@@ -57,7 +57,10 @@ def test_what_is_not_given_is_left_to_the_pipeline(pipeline):
     ("given", "said"),
     [
         (["--stepz", "5", "train.py"], "--stepz"),
-        (["-x", "train.py"], "-x"),
+        (["--stepz=5", "train.py"], "--steps"),
+        (["-y", "train.py"], "-y"),
+        (["-c", "print(1)"], "unstall run python -c 'print(1)'"),
+        (["-u", "train.py", "--lr", "1"], "unstall run python -u train.py --lr 1"),
         (["-m"], "-m needs the name of a module"),
         ([], "COMMAND"),
         (["--steps", "0", "train.py"], "--steps"),

@@ -217,3 +217,36 @@ def test_loaders_made_anew_each_epoch_keep_their_numbers(bench):
     assert left.steps == 40
     assert sorted(name for name in left.report["facts"] if name.startswith("loader:")) in ([], ["loader:0", "loader:1"])
     assert left.ledger()["EVALUATE"] < left.ledger()["FETCH"]
+
+
+def test_all_ranks_stop_at_the_same_step(bench):
+    bench.write("""
+        import time
+        import torch
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        rank, steps = dist.get_rank(), 0
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            while True:
+                steps += 1
+                loss = model(torch.randn(16, 8)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                time.sleep(0.02 if rank else 0.01)
+        finally:
+            print(f"rank {rank} stopped at {steps}", flush=True)
+            dist.destroy_process_group()
+    """)
+    left = bench.watched(*TORCHRUN, "train.py", options=("--steps", "12", "--warmup", "3"))
+    assert left.code == left.report["exit_code"] == 0, left.err
+    assert sorted(line for line in left.out.splitlines() if "stopped" in line) == [
+        "rank 0 stopped at 15",
+        "rank 1 stopped at 15",
+    ]
+    assert left.report["stopped_by_us"]
+    assert (left.report["run"]["ranks"], left.report["run"]["steady_steps"]) == (2, 12)
+    assert not left.warnings
+    check_balance(left)

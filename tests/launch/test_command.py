@@ -101,6 +101,7 @@ def test_python3_serves_where_there_is_no_python(folder: Path) -> None:
         (["no-such-program"], "not found on PATH"),
         (["-m"], "needs something after it"),
         (["--stesp", "3", "train.py"], "no option of unstall run"),
+        (["-c", "print(1)"], "no option of unstall run"),
         (["study.ipynb"], "jupyter nbconvert --to script study.ipynb"),
         (["python", "study.ipynb"], "jupyter nbconvert"),
         (["bin"], "folder without __main__.py"),

@@ -16,7 +16,6 @@ from unstall.model.errors import UnstallError
 
 __all__ = ["Command", "redacted", "resolve", "training_python", "why_silent"]
 
-_PYTHON_OPTIONS = ("-c", "-m", "-u")  # may stand first; what else begins with "-" is a mistyped option of ours
 _HIDING_LETTERS = {
     "I": "leaves out PYTHONPATH and sitecustomize's folder",
     "E": "ignores PYTHONPATH",
@@ -54,7 +53,7 @@ def resolve(words: Sequence[str], env: Mapping[str, str]) -> Command:
     _refuse_notebook(words)
     head, rest = words[0], tuple(words[1:])
     if head.startswith("-"):
-        return _python_option(head, rest, env)
+        return _module(head, rest, env)
     if head.endswith((".py", ".pyz")) or os.path.isfile(os.path.join(head, "__main__.py")):
         _require_file(head)
         return Command((training_python(env), head, *rest), os.path.basename(head.rstrip("/")))
@@ -107,17 +106,15 @@ def why_silent(argv: Sequence[str]) -> str | None:
     return None
 
 
-def _python_option(head: str, rest: tuple[str, ...], env: Mapping[str, str]) -> Command:
-    if head not in _PYTHON_OPTIONS:
+def _module(head: str, rest: tuple[str, ...], env: Mapping[str, str]) -> Command:
+    if head != "-m":  # what else begins with "-" is a mistyped option of ours, or one of Python
         raise UnstallError(
             f"{head} is no option of unstall run.\n"
             "Options of unstall stand before the command; see them with:  unstall run --help"
         )
     if not rest:
-        raise UnstallError(f"{head} needs something after it, as in:  unstall run {head} package.train")
-    if head == "-u":
-        _require_file(rest[0])
-    return Command((training_python(env), head, *rest), rest[0] if head != "-c" else "code")
+        raise UnstallError("-m needs something after it, as in:  unstall run -m package.train")
+    return Command((training_python(env), head, *rest), rest[0])
 
 
 def _refuse_notebook(words: Sequence[str]) -> None:
