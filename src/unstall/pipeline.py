@@ -120,20 +120,28 @@ def diagnose(folder: Path, job: Job, wanted: Wanted | None = None) -> Report:
     return report(recorded, reader.read_ended(Path(folder)), job, str(folder), wanted)
 
 
-def diagnose_traces(paths: Sequence[Path | str], job: Job, wanted: Wanted | None = None) -> Report:
+def diagnose_traces(
+    paths: Sequence[Path | str], job: Job, wanted: Wanted | None = None, unprofiled_ns: int | None = None
+) -> Report:
     """Return the report of one job's profiler traces: files, folders of them, or glob patterns.
 
+    Args:
+        unprofiled_ns: how long a step takes without the profiler, as far as the user said.
     Raises:
         UnstallError: When a file is no trace, or they are not of one job.
     """
     recorded = join.read(paths)
+    if unprofiled_ns is not None:
+        recorded = device_summary.dilated(recorded, unprofiled_ns)
     longest_ns = max(rank.end_ns - rank.start_ns for rank in recorded.ranks)  # their clocks need not be comparable
     ended = reader.Ended((), "", 0, 0, longest_ns, 0, {}, "", {})
     return report(recorded, ended, job, "", wanted)
 
 
-def diagnose_paths(paths: Sequence[str], job: Job, wanted: Wanted | None = None) -> Report:
-    """Return the report of a recording, or of traces, whichever *paths* hold.
+def diagnose_paths(
+    paths: Sequence[str], job: Job, wanted: Wanted | None = None, unprofiled_ns: int | None = None
+) -> Report:
+    """Return the report of a recording, or of traces, whichever *paths* hold; args as of `diagnose_traces`.
 
     Raises:
         UnstallError: As `diagnose` and `diagnose_traces`, and when recordings and traces are mixed.
@@ -146,12 +154,14 @@ def diagnose_paths(paths: Sequence[str], job: Job, wanted: Wanted | None = None)
             )
     folders = [Path(path) for path in paths if reader.is_recording(Path(path))]
     if not folders:
-        return diagnose_traces(paths, job, wanted)
+        return diagnose_traces(paths, job, wanted, unprofiled_ns)
     if len(paths) > 1:
         raise UnstallError(
             f"{folders[0]} is a recording, which is explained by itself: {len(paths)} paths were given.\n"
             "Give one recording, or the traces of one job."
         )
+    if unprofiled_ns is not None:
+        raise UnstallError(f"{folders[0]} is a recording, made without a profiler: leave --step-ms out.")
     return diagnose(folders[0], job, wanted)
 
 

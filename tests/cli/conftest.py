@@ -75,7 +75,7 @@ class Pipeline:
         self.diagnosed = (path, job)
         return self.answer()
 
-    def diagnose_paths(self, paths: tuple[str, ...], job: Job, wanted: object) -> Report:
+    def diagnose_paths(self, paths: tuple[str, ...], job: Job, wanted: object, unprofiled_ns: int | None) -> Report:
         return self.diagnose(paths[0], job)
 
     def answer(self) -> Report:

@@ -77,6 +77,14 @@ def test_a_trace_that_is_cut_short_is_read_as_far_as_it_goes(said, tmp_path):
     assert re.search(r"cut.json: it ends in the middle, at byte \d+ of its text; what came before was read", out)
 
 
+def test_the_time_of_a_step_without_the_profiler_tells_what_it_cost(said, trace, tmp_path):
+    _, out, _ = said(trace, "--step-ms", "0.8", "--json", tmp_path / "report.json")
+    assert "under the profiler a step took 1.25 times as long as without it" in out
+    assert "profiler 20 % of the step" in out
+    assert json.loads((tmp_path / "report.json").read_text())["overhead"]["share"] == pytest.approx(0.2)
+    assert "times as long as without it" not in said(trace, "--step-ms", "0.99")[1]
+
+
 def test_few_steps_are_said_to_be_few(said, tmp_path):
     assert "only 2 steady steps: shares are rough" in said(Made(steps=2).write(tmp_path / "few.json"))[1]
 
@@ -181,6 +189,7 @@ def test_a_recording_is_explained_by_itself(said, trace, tmp_path):
     assert code == 2
     assert f"{folder} is a recording, which is explained by itself: 2 paths were given." in err
     assert "was not written by unstall" in said(folder)[2]
+    assert "made without a profiler" in said(folder, "--step-ms", "5")[2]
 
 
 @pytest.mark.parametrize(

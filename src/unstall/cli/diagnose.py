@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unstall.cli._options import JSON, VERBOSE, job, job_options
+from unstall.cli._options import JSON, POSITIVE, VERBOSE, job, job_options
 
 if TYPE_CHECKING:
     from unstall.model.report import Report
@@ -28,6 +28,7 @@ FILE = click.Path(path_type=Path)
     metavar="FILE",
     help="Write the trace with steps, ledger and findings beside it, for ui.perfetto.dev: .json or .json.gz.",
 )
+@click.option("--step-ms", type=POSITIVE, metavar="MS", help="How long a step takes without the profiler.")
 @VERBOSE
 @job_options
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
@@ -37,6 +38,7 @@ def command(
     table: str | None,
     table_file: Path | None,
     perfetto_file: Path | None,
+    step_ms: float | None,
     verbose: bool,
     job_steps: int | None,
     job_hours: float | None,
@@ -57,7 +59,8 @@ def command(
     check_writable(json_file)
     _check(table_file, perfetto_file, paths)
     wanted = Wanted(() if table is None else (table,), perfetto_file is not None)
-    report = diagnose_paths(paths, the_job, wanted)
+    unprofiled_ns = None if step_ms is None else max(1, round(step_ms * 1e6))
+    report = diagnose_paths(paths, the_job, wanted, unprofiled_ns)
     if table is None:
         show(report, sys.stdout, verbose=verbose)
     else:
