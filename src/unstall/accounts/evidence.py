@@ -152,7 +152,7 @@ class Evidence:
 
     @cached_property
     def device(self) -> DeviceUse | None:
-        return device_use(self._run, self._segments.steps, self.states)
+        return device_use(self._run, self.states)
 
     @cached_property
     def backward_passes(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unstall.accounts.meaning import UNTOLD, Meaning
 from unstall.accounts.nesting import Nest, Rows
 from unstall.model.trace import NONE, Call, Trace
-from unstall.model.wire import Activity, Phase
+from unstall.model.wire import Activity, Device, Phase
 
 _KEPT = (Activity.COLLECTIVE, Activity.COMPILE, Activity.GUARD, Activity.GC)  # whatever they are made of
 _PARTS = (Activity.PYTHON, Activity.COMPUTE, Activity.LAUNCH, Activity.IO)  # what they may be made of
@@ -133,10 +133,15 @@ def _holds(start: NDArray[np.int64], end: NDArray[np.int64], inner: NDArray[np.b
 
 
 def _holding(trace: Trace) -> NDArray[np.bool_]:
-    """Return which calls last at least until the work that they launched has ended."""
+    """Return which calls last until the half at least of what they copy is copied.
+
+    A call that copies from pageable memory returns when the last of it has been put into the driver's buffer. One that
+    copies pinned memory never waits; it may last longer than a copy of a few bytes for all that.
+    """
     calls, work = trace.calls, trace.work
-    launched = np.flatnonzero(work.launch >= 0)
+    alone = np.array([any(part in name for part in ("Pinned", "DtoD", "DeviceToDevice")) for name in trace.names])
+    rows = np.flatnonzero((work.launch >= 0) & (work.kind == Device.COPY) & ~alone[work.name])
+    launch = work.launch[rows]
     done = np.zeros(calls.start_ns.size, np.bool_)
-    rows = work.launch[launched]
-    done[rows] = calls.end_ns[rows] >= work.end_ns[launched]
+    done[launch] = calls.end_ns[launch] >= (work.start_ns + (work.end_ns - work.start_ns) // 2)[rows]
     return done
