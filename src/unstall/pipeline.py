@@ -309,12 +309,14 @@ def _warnings(recorded: Run, ended: reader.Ended, starved: str, steady: int) -> 
         said.append(
             f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read"
         )
-    if recorded.facts.flag("ended") is False:
-        cut_off = recorded.facts.known.get("cut_off_ranks")
-        several = len(recorded.ranks) > 1 and isinstance(cut_off, list)
-        who = f"rank {', '.join(map(str, cut_off))}" if several and isinstance(cut_off, list) else "the training"
+    if lost := recorded.facts.text("lost"):
         said.append(
-            f"{who} ended without saying so (os._exit, a kill, a full disk); "
+            f"the recording of {_who(recorded, 'lost_ranks')} ends early: {lost}. "
+            "The training went on; its later steps are not in the account"
+        )
+    if recorded.facts.flag("ended") is False:
+        said.append(
+            f"{_who(recorded, 'cut_off_ranks')} ended without saying so (os._exit or a kill); "
             "up to 50 ms and its last step are not in the account"
         )
     if recorded.facts.flag("second_thread"):
@@ -330,6 +332,13 @@ def _warnings(recorded: Run, ended: reader.Ended, starved: str, steady: int) -> 
     if ended.exit_code:
         said.append(f"the command ended with exit code {ended.exit_code}; the account is of the time until then")
     return tuple(said)
+
+
+def _who(recorded: Run, fact: str) -> str:
+    """Return the ranks that *fact* lists, in words."""
+    ranks = recorded.facts.known.get(fact)
+    several = len(recorded.ranks) > 1 and isinstance(ranks, list)
+    return f"rank {', '.join(map(str, ranks))}" if several and isinstance(ranks, list) else "the training"
 
 
 def _empty(folder: Path, why: str, job: Job, argv: list[str], launched: supervise.Ended) -> Report:

@@ -50,6 +50,7 @@ def test_a_python_without_torch_is_told_from_one_that_trains_nothing(bench):
     left = bench.watched("train.py")
     assert left.code == 1
     assert "ModuleNotFoundError" in left.err or "ImportError" in left.err  # the training's own
+    assert f"{os.sep}python" in left.warnings  # which one it was
     assert "Check that the command trains, and that its Python environment has torch" in left.warnings.replace(
         "\n", " "
     )
@@ -84,7 +85,8 @@ def test_a_disk_that_becomes_full_ends_the_recording_and_not_the_training(bench,
     assert left.out == plain.stdout
     assert left.code == left.report["exit_code"] == 4
     assert left.err.count("the recording ends here, the training goes on: No space left on device") == 1
-    assert "switched itself off" not in left.err
+    assert "the recording of the training ends early: No space left on device" in left.warnings
+    assert "switched itself off" not in left.err and "without saying so" not in left.warnings
     assert 5 <= left.steps < 30
 
 

@@ -241,6 +241,11 @@ class Recorder:
         """Record no more, say so once, and let the training go on."""
         self.ended = True
         self.say(f"the recording ends here, the training goes on: {error.strerror or error} ({self.recording})")
+        lost = os.path.join(self.recording, f"lost-{os.getpid()}-{error.errno or 5}")  # EIO
+        try:  # for the report: an empty file needs no room on a full disk
+            os.close(os.open(lost, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except OSError:
+            pass
 
     def span(self, kind: int, start: int, end: int, name: str = "", value: int = 0, *, rare: bool = False) -> None:
         """Record a span on the training thread's lane; *rare* ones are kept outside the detailed windows too."""

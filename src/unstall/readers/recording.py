@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +32,7 @@ PROBE_OF = {
     Sensor.COLLECTIVES: "collectives",
     Sensor.SETTINGS: "settings",
 }
+_LOST = re.compile(r"lost-(\d{1,9})-(\d{1,4})")  # the pid, and the error's number
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,20 @@ def read(folder: Path) -> Run:
     facts["warmup"] = ended.warmup
     facts["others"] = len([p for p in processes if p.steps]) - len(ranks)
     facts["stopped"] = next((p.stopped for p in trainers if p.stopped), "")
-    facts["cut"] = [p.path.name for p in trainers if p.cut]
-    facts["ended"] = all(p.ended_ns is not None for p in trainers)
-    facts["cut_off_ranks"] = [*sorted(_rank_of(p) for p in trainers if p.ended_ns is None)]
+    lost = _lost(folder)
+    facts["cut"] = [p.path.name for p in trainers if p.cut and p.pid not in lost]
+    facts["ended"] = all(p.ended_ns is not None or p.pid in lost for p in trainers)
+    facts["lost"] = next((lost[p.pid] for p in trainers if p.pid in lost), "")
+    facts["lost_ranks"] = [*sorted(_rank_of(p) for p in trainers if p.pid in lost)]
+    facts["cut_off_ranks"] = [*sorted(_rank_of(p) for p in trainers if p.ended_ns is None and p.pid not in lost)]
     facts["second_thread"] = any(bool(p.facts.get("second_thread")) for p in trainers)
     return Run(tuple(ranks), Facts(facts), _coverage(ranks, trainers, ended), missing, ended.cwd)
+
+
+def _lost(folder: Path) -> dict[int, str]:
+    """Return why processes could not write to the recording any more, by pid."""
+    marks = [_LOST.fullmatch(path.name) for path in folder.glob("lost-*")]
+    return {int(mark[1]): os.strerror(int(mark[2])) for mark in marks if mark}
 
 
 def _one_job(trainers: list[Process]) -> list[Process]:
@@ -325,8 +337,10 @@ def _why_nothing(folder: Path, processes: list[Process]) -> str:
         )
     if not processes:
         return (
-            f"{len(seen)} Python process(es) ran, none imported torch, so there was no training to record.\n"
-            "Check that the command trains, and that its Python environment has torch."
+            f"{len(seen)} Python process(es) ran ({_interpreters(seen)}), none imported torch, "
+            "so there was no training to record.\n"
+            "Check that the command trains, and that its Python environment has torch; another Python is named so:\n"
+            "unstall run /path/to/python train.py"
         )
     return (
         f"{len(processes)} process(es) imported torch, "
@@ -334,3 +348,15 @@ def _why_nothing(folder: Path, processes: list[Process]) -> str:
         "The time cannot be divided into steps.\n"
         "Check that the command reaches its training loop; an error before it is shown above."
     )
+
+
+def _interpreters(seen: list[Path]) -> str:
+    """Return the Pythons that ran, home folder shortened."""
+    found: set[str] = set()
+    for path in seen:
+        try:
+            found.add(str(json.loads(path.read_text()).get("executable") or "python"))
+        except (OSError, ValueError, AttributeError):  # killed as it wrote
+            continue
+    home = os.path.expanduser("~")
+    return ", ".join("~" + one[len(home) :] if one.startswith(home + os.sep) else one for one in sorted(found))
