@@ -57,6 +57,40 @@ def test_the_json_is_that_of_a_run_and_balances(said, trace, tmp_path):
     assert "SAMPLES" in record["missing"]
 
 
+def test_the_device_has_the_times_that_the_trace_states(said, tmp_path):
+    path = Made(steps=6, collective=True).write(tmp_path / "trace.json")
+    _, out, _ = said(path, "--json", tmp_path / "report.json")
+    device = json.loads((tmp_path / "report.json").read_text())["device"]
+    shares = {state["name"]: round(state["share"], 6) for state in device["states"]}
+    assert shares == {"compute": 0.3, "collectives": 0.1, "copies": 0.02, "idle": 0.58}
+    idle = device["states"][-1]
+    assert sum(part["share"] for part in idle["parts"]) == pytest.approx(idle["share"])
+    assert device["launches_per_step"] == 3
+    assert sum(part["share"] for part in device["critical_path"]) == pytest.approx(1)
+    assert "device busy" in out
+    assert "42 % 420 µs compute 30 % · collectives 10 % · copies 2.0 %" in out
+    assert "the step is bound by: " in out
+
+
+def test_kernels_and_copies_have_the_times_that_the_trace_states(said, tmp_path):
+    path = Made(steps=5, collective=True).write(tmp_path / "trace.json")
+    found = {}
+    for name in ("kernels", "collectives", "copies", "syncs"):
+        said(path, "--table", name, "--to", tmp_path / f"{name}.csv")
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            found[name] = list(csv.DictReader(file))
+    (gemm,) = [row for row in found["kernels"] if row["kernel"].startswith("void gemm")]
+    count = int(gemm["count"])
+    assert count >= 4
+    assert (int(gemm["device_ns"]), gemm["operator"]) == (300_000 * count, "aten::linear")
+    (reduce,) = found["collectives"]
+    assert int(reduce["device_ns"]) == int(reduce["exposed_ns"]) == 100_000 * count
+    (copy,) = found["copies"]
+    assert (copy["copy"], int(copy["nbytes"])) == ("Memcpy HtoD (Pageable -> Device)", 4096 * count)
+    (sync,) = found["syncs"]
+    assert (sync["call"], sync["operator"], int(sync["count"])) == ("cudaStreamSynchronize", "aten::item", count)
+
+
 @pytest.mark.parametrize("given", ["folder", "pattern", "files"])
 def test_several_traces_are_the_ranks_of_one_job(said, tmp_path, given):
     paths = ranks(tmp_path, 4, 0, 2)

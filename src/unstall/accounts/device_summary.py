@@ -21,6 +21,7 @@ STATES = {
     Device.IDLE: "idle",
 }
 ON_PATH = {Device.COMPUTE: "kernels", Device.COLLECTIVE: "collectives", Device.COPY: "copies"}
+NOT_BEGUN = "launched and not begun"  # on the critical path: the device was free, and took its time
 BEFORE = {"start-up": "before the first step"}  # a trace begins in the middle of a run
 DILATED = 1.05  # times longer under the profiler; from there on what the host does looks larger than it is
 
@@ -81,7 +82,7 @@ def _critical(path: Sequence[Critical], count: int) -> tuple[Share, ...]:
         if part.device in ON_PATH:
             name = ON_PATH[part.device]
         else:
-            name = "waiting" if part.activity is None else summary.NAMES[part.activity]
+            name = NOT_BEGUN if part.activity is None else summary.NAMES[part.activity]
         spent["compute on the host" if name == "compute" else name] += part.ns
     return _shares(spent.items(), count, max(1, sum(spent.values())))
 
@@ -123,7 +124,7 @@ def bound_by(device: DeviceSummary) -> str:
 
 def of_traces(report: Report, run: Run) -> Report:
     """Return *report* with what is different where *run* was read from traces; as it is where it was recorded live."""
-    about = traced(run)
+    about = traced(run) if all(rank.rows is None for rank in run.ranks) else None
     if about is None:
         return report
     dilation = next(rank.trace.dilation for rank in run.ranks if rank.trace is not None)
