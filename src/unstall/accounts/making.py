@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unstall.accounts.code import called, is_users, line_at
 from unstall.accounts.label import Labelled, Stack
+from unstall.accounts.opening import opened_again
 from unstall.model.run import Place, Samples
 from unstall.model.tables import BatchLine
 from unstall.model.wire import Phase
@@ -145,4 +146,5 @@ def _line(part: str, place: Place | None, heap: _Heap, total: float, project: st
         heap.callees.most_common(1)[0][0],
         python,
         waiting,
+        opened_again(place.file, place.line) if place is not None and part == "getitem" else "",
     )

@@ -89,6 +89,7 @@ class BatchLine:
         callee: what the line calls where most of the time goes, "" where it is the leaf.
         python: share of its time on a CPU in which it held the interpreter lock; waiting: share of its time off the
             CPU; None where not observed.
+        opens: the call by which the line opens, closes or reads whole the same file for each sample; "" for others.
     """
 
     line: Line | None
@@ -100,6 +101,7 @@ class BatchLine:
     callee: str = ""
     python: float | None = None
     waiting: float | None = None
+    opens: str = ""
 
 
 @dataclass(frozen=True, slots=True)

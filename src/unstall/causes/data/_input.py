@@ -137,6 +137,28 @@ def share_of(lines: tuple[BatchLine, ...], part: str) -> float:
     return sum(line.share for line in lines if line.part == part and line.depth == 0) or 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """The lines of one function that open the same file for each sample: the hottest, and the share of all together."""
+
+    line: BatchLine
+    share: float
+    samples: int
+
+
+def reopened(lines: tuple[BatchLine, ...]) -> Reopened | None:
+    """Return the lines that open the same file for each sample; those of the depth that has most, as others are in it."""
+    by_depth: dict[int, list[BatchLine]] = {}
+    for line in lines:
+        if line.opens and line.line is not None:
+            by_depth.setdefault(line.depth, []).append(line)
+    most = max(by_depth.values(), key=lambda level: sum(line.share for line in level), default=None)
+    if most is None:
+        return None
+    hottest = max(most, key=lambda line: line.share)
+    return Reopened(hottest, sum(line.share for line in most), sum(line.samples for line in most))
+
+
 def is_interpreted(line: BatchLine) -> bool:
     """Return whether most of the line's time on a CPU is Python's own: held with the interpreter lock."""
     return line.python is not None and line.python >= 0.5

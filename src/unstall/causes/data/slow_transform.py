@@ -35,6 +35,7 @@ from unstall.causes.data._input import (
     heaviest,
     is_busy,
     is_interpreted,
+    reopened,
     rows_line,
     saved_share,
     share_of,
@@ -228,6 +229,9 @@ class SlowTransform(Cause):
         part = line.share / share_of(tables.batch_lines, "getitem") * (use.getitem_ns or 0) / max(1, use.batch_wall_ns)
         if part < LEAST_PART or line.samples < LEAST_SAMPLES or line.line is None:
             return
+        opened = reopened(tables.batch_lines)
+        if opened is not None and opened.share >= 0.5 * line.share:
+            return  # most of it is opening a file anew
         same = use.draws_random is False and is_interpreted(line)
         saved = saved_share(use, wait, part)
         per_sample = part * use.batch_wall_ns / max(1, use.samples or use.batch_size or 1)
