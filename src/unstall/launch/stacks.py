@@ -8,7 +8,8 @@ A process that trains gets three samplers a window; a data worker one:
     stacks-PID-N.json        {"pid", "thread", "role", "spawn_ns", "hz", "gil_hz", "active_hz", "seconds", "part"}
 
 ``spawn_ns`` is `time.monotonic_ns` just before the start of the ``all`` sampler, whose own clock starts a few ms
-later.  The outermost frame of every stack is ``thread (TID): NAME`` with the native id.  A raw line is
+later.  The outermost frame of every stack is ``thread (TID): NAME`` with the native id (before Python 3.11
+the thread's address, in hexadecimal).  A raw line is
 ``frame;frame;... COUNT``, a frame ``function (file:line)``.  A worker's ``all`` leaves idle samples out.
 
 py-spy writes when it ends, so samples are taken in windows: the first is of 30 s at 100, 50 and 50 a second, the

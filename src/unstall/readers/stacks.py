@@ -17,7 +17,10 @@ import numpy as np
 from unstall.model.run import Place, Samples
 
 _RAW = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$")
-_THREAD = re.compile(r"thread \((\w+)\)")
+_THREAD = re.compile(r"thread \((\w+)\)(?:: (.*))?")
+_MOST_NATIVE = (
+    1 << 32
+)  # a larger number is an address: before Python 3.11 py-spy knows no native id of a running thread
 
 Stack = tuple[Place, ...]
 
@@ -85,7 +88,8 @@ def _window(into: Gathered, about: dict[str, float], trace: Path, stem: str) -> 
     into.hz, into.gil_hz = into.hz or hz, into.gil_hz or about["gil_hz"]
     into.active_hz = into.active_hz or about["active_hz"]
     period = int(1e9 / hz)
-    for start, end, stack in _stretches(json.loads(trace.read_text()), thread):
+    is_main = thread == int(about["pid"])
+    for start, end, stack in _stretches(json.loads(trace.read_text()), thread, is_main):
         into.add(spawn_ns + start, spawn_ns + end, stack, period)
     for name in ("gil", "active"):
         path = Path(f"{stem}.{name}.txt")
@@ -94,17 +98,23 @@ def _window(into: Gathered, about: dict[str, float], trace: Path, stem: str) -> 
             scale = (
                 getattr(into, f"{name}_hz") / about[f"{name}_hz"]
             )  # a count stands for the same time in every window
-            for stack, count in _counts(path.read_text(errors="replace").splitlines(), thread).items():
+            for stack, count in _counts(path.read_text(errors="replace").splitlines(), thread, is_main).items():
                 counts[stack] += round(count * scale)
             setattr(into, name, counts)
 
 
-def _stretches(events: list[dict[str, object]], thread: int) -> Iterable[tuple[int, int, Stack]]:
+def _is_of(label: re.Match[str], thread: int, is_main: bool) -> bool:
+    """Return whether *label* names *thread*: by its native id or, where py-spy knows none, as the main thread."""
+    number = int(label.group(1), 0)
+    return number == thread or (is_main and number >= _MOST_NATIVE and label.group(2) == "MainThread")
+
+
+def _stretches(events: list[dict[str, object]], thread: int, is_main: bool = False) -> Iterable[tuple[int, int, Stack]]:
     """Yield (start ns, end ns, stack) of each stretch in which the thread's stack did not change."""
     tid = None
     for event in events:
         label = _THREAD.match(str(event.get("name", "")))
-        if label and event.get("ph") == "B" and int(label.group(1), 0) == thread:
+        if label and event.get("ph") == "B" and _is_of(label, thread, is_main):
             tid = event["tid"]
             break
     stack: list[Place] = []
@@ -125,13 +135,13 @@ def _stretches(events: list[dict[str, object]], thread: int) -> Iterable[tuple[i
             stack.append(Place(str(args.get("filename", "")), int(args.get("line", 0) or 0), str(event["name"])))
 
 
-def _counts(lines: Iterable[str], thread: int) -> Counter[Stack]:
+def _counts(lines: Iterable[str], thread: int, is_main: bool = False) -> Counter[Stack]:
     counts: Counter[Stack] = Counter()
     for line in lines:
         frames, _, count = line.rpartition(" ")
         parts = frames.split(";")
         label = _THREAD.match(parts[0])
-        if not count.isdigit() or (label and int(label.group(1), 0) != thread):
+        if not count.isdigit() or (label and not _is_of(label, thread, is_main)):
             continue
         places = []
         for part in parts[1:] if label else parts:
