@@ -78,7 +78,9 @@ def pieces(states: States, calls: Calls, work: Work) -> Pieces:
     gap = np.searchsorted(gaps[:, 0], at, side="right") - 1
     stretch = host.at(at)
     by_host = _by_host(host.activity[stretch], host.phase[stretch])
-    by_host[~known[gap] & (by_host == REASONS.index(Idle.HOST))] = REASONS.index(Idle.UNEXPLAINED)
+    # what began while the host still waited for the device was launched before the wait, or by another thread
+    outlasted = (by_host == REASONS.index(Idle.SYNC)) & (host.edge[stretch + 1] >= gaps[gap, 1])
+    by_host[~known[gap] & ((by_host == REASONS.index(Idle.HOST)) | outlasted)] = REASONS.index(Idle.UNEXPLAINED)
     why = np.select(
         [at < launched[gap], at < late[gap]], [by_host, REASONS.index(Idle.LATENCY)], REASONS.index(Idle.UNEXPLAINED)
     )
