@@ -10,7 +10,7 @@ from unstall.accounts import summary
 from unstall.accounts.segment import segment
 from unstall.model.ledger import Device, Ledger, Phase
 from unstall.model.report import DeviceSummary, Report, Share, Traced, TraceFile
-from unstall.model.run import Run
+from unstall.model.run import Run, Sensor
 from unstall.model.steps import Steps
 from unstall.model.tables import Critical, DeviceUse, Idle
 
@@ -127,6 +127,8 @@ def of_traces(report: Report, run: Run) -> Report:
     about = traced(run) if all(rank.rows is None for rank in run.ranks) else None
     if about is None:
         return report
+    if Sensor.DEVICE not in run.coverage.observed:
+        report = replace(report, device=None, bound_by=summary.bound_by(report.step_parts))
     dilation = next(rank.trace.dilation for rank in run.ranks if rank.trace is not None)
     return replace(
         report,

@@ -29,6 +29,8 @@ _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_ ]?(\d{1,6})(?!\d)", 
 _NO_DEVICE = (
     "no device activity in the trace; record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 )
+_CUT = "the trace ends in the middle, and what the device did may stand in what is missing"
+_AFTER = "it ends after the events"  # what is missing then holds no events
 _NO_STEPS = "no step is named in the trace; call profiler.step() once a step"
 _NO_COLLECTIVES = "no collective in the trace"
 _NOT_IN_TRACES = "a profiler's trace does not hold it; `unstall run` records it"
@@ -225,13 +227,19 @@ def _coverage(ranks: list[Rank]) -> Coverage:
 
 def _lacking(ranks: list[Rank]) -> str:
     without = [rank for rank in ranks if not _has_device(rank)]
+    why = _CUT if any(_is_cut(rank) for rank in without) else _NO_DEVICE
     if len(without) in (0, len(ranks)):
-        return _NO_DEVICE
-    return f"{_NO_DEVICE} (rank {', '.join(str(rank.rank) for rank in without)})"
+        return why
+    return f"{why} (rank {', '.join(str(rank.rank) for rank in without)})"
 
 
 def _has_device(rank: Rank) -> bool:
-    return rank.trace is not None and bool(rank.trace.work.start_ns.size)
+    """Whether all that the device did was read: events stand by kind, so what is missing may be any time's."""
+    return rank.trace is not None and bool(rank.trace.work.start_ns.size) and not _is_cut(rank)
+
+
+def _is_cut(rank: Rank) -> bool:
+    return rank.trace is not None and rank.trace.cut_at is not None and rank.facts.text("trace.trouble") != _AFTER
 
 
 def _has_collectives(rank: Rank) -> bool:
