@@ -20,6 +20,7 @@ from unstall.readers._source import Source
 from unstall.readers._span import EXACT, EXACT_BELOW_US, FAST, AnySpan, ExactSpan, Span, plain
 
 PIECE = 8 << 20  # bytes decoded at a time
+WINDOW = 16 << 10  # characters in which one event is looked for at first
 SHOWING = 256 << 10  # bytes of a piece that show whether its times have fractions
 LARGEST = 64 << 20  # bytes that one event, or what precedes the events, may take
 
@@ -180,9 +181,9 @@ class Events:
                 self._cut(_width(text[:good]), "it ends in the middle")
                 break
             try:
-                event, end = _LENIENT.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                resumed = self._after_damage(at, error, text)
+                event, end = _parsed(text, at)
+            except _Damaged as damage:
+                resumed = self._after(damage, text)
                 if resumed is None:
                     self._cut(_width(text[:good]), "it ends in the middle")
                     break
@@ -196,17 +197,16 @@ class Events:
         self._consume(_width(text[:good]))
         return spans
 
-    def _after_damage(self, at: int, error: Exception, text: str) -> int | None:
-        """Return where the event after the one at *at*, which is damaged, begins; None where it may be only cut off."""
-        place = max(at, getattr(error, "pos", at))
-        following = _FOLLOWING.search(text, place) or _FOLLOWING_ANY.search(text, place)
+    def _after(self, damage: _Damaged, text: str) -> int | None:
+        """Return where the event after the damage begins; None where an event may be only cut off."""
+        following = _FOLLOWING.search(text, damage.place) or _FOLLOWING_ANY.search(text, damage.place)
         if following:
             return following.end()
-        if "Unterminated" in str(error) or place >= len(text) - len("\\ud83d\\ude00"):
+        if damage.halfway:
             return None
-        if last := _LAST.search(text, place):
+        if last := _LAST.search(text, damage.place):
             return last.end() - 1
-        return len(text) if not self._whole and len(text) - place > PIECE else None
+        return len(text) if not self._whole and len(text) - damage.place > PIECE else None
 
     def _odd(self, text: str, at: int) -> None:
         self.about.odd += 1
@@ -238,7 +238,40 @@ class Events:
             self.about.trouble = self.source.trouble or "it ends after the events"
 
 
+class _Damaged(Exception):
+    """An event is no JSON: from which character on, and whether the text may only end too early."""
+
+    def __init__(self, place: int, halfway: bool) -> None:
+        super().__init__(place, halfway)
+        self.place, self.halfway = place, halfway
+
+
 _LENIENT = json.JSONDecoder(parse_float=Decimal, strict=False)  # line ends in strings are let pass
+
+
+def _parsed(text: str, at: int) -> tuple[object, int]:
+    """Return the value that begins at *at*, and where it ends.
+
+    It is looked for in a window, as an error of json counts the lines before it: many in 8 MB would take minutes.
+
+    Raises:
+        _Damaged: When there is none.
+    """
+    width = WINDOW
+    while True:
+        window = text[at : at + width]
+        try:
+            value, length = _LENIENT.raw_decode(window)
+        except RecursionError:
+            raise _Damaged(at, False) from None
+        except ValueError as error:  # its place is none where a number has too many digits
+            place = getattr(error, "pos", 0)
+            halfway = "Unterminated" in str(error) or place >= len(window) - len("\\ud83d\\ude00")
+            if not halfway or at + width >= len(text):
+                raise _Damaged(at + place, halfway) from None
+            width *= 8
+        else:
+            return value, at + length
 
 
 def _last(text: bytes) -> int | None:
