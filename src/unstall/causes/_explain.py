@@ -100,7 +100,7 @@ def _blamed_first(finding: Finding) -> tuple[object, ...]:
 
 def _name(finding: Finding) -> tuple[str, ...]:
     """Return what tells findings apart that ask for the same."""
-    return finding.cause, str(finding.where), finding.title, str(finding.stakes)
+    return finding.cause, str(finding.where), finding.title, str(finding.stakes), finding.scope.value
 
 
 def _take(finding: Finding, pools: Mapping[_Pool, Mapping[Entry, int]], gone: _Taken) -> _Taken:
