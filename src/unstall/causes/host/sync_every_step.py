@@ -166,11 +166,12 @@ def _is_of_the_loop(sync: Syncs, tables: Tables) -> bool:
 
 
 def _is_of_an_input(sync: Syncs, copies: Sequence[Copies]) -> bool:
-    """Return whether the wait is for a copy to the device that the same operator makes."""
-    return any(
-        "HtoD" in copy.name and (copy.operator, copy.phase, copy.line) == (sync.operator, sync.phase, sync.line)
-        for copy in copies
-    )
+    """Return whether the wait is for a copy to the device that the same operator makes, and for none from it."""
+    if "Memcpy" in sync.call:  # what copies to the device and holds the host is no wait, but a copy
+        return False
+    at = (sync.operator, sync.phase, sync.line)
+    ways = [copy.name for copy in copies if (copy.operator, copy.phase, copy.line) == at]
+    return any("HtoD" in way for way in ways) and not any("DtoH" in way for way in ways)
 
 
 def _cost(group: Sequence[Syncs]) -> int:

@@ -105,13 +105,13 @@ class FullPrecisionMatmul(Cause):
         critical = sum(kernel.critical_ns for kernel in full)
         if critical < LEAST_SHARE * max(1, tables.steady_ns):
             return
-        able = has_tensor_cores(use.tensor_cores, use.kernels)
+        able = _is_able(run, use)
         worst = _worst(full)
         if able is None:
             yield Candidate(
                 self.id,
                 f"{percent(critical / max(1, tables.steady_ns))} of the step multiplies matrices in full float32.",
-                where(worst.line, worst.operator or worst.name, Phase.FORWARD),
+                where(worst.line, worst.operator or _short(worst.name), _phase(worst)),
                 "whether the device has faster units for less precision was not recorded",
             )
         elif able:
@@ -123,11 +123,10 @@ class FullPrecisionMatmul(Cause):
         mean = sum(kernel.ns for kernel in full) / max(1, sum(kernel.count for kernel in full))
         least = units.least if mean > SMALL_NS else 1.0
         share = cost / max(1, tables.steady_ns)
-        phase = Phase.BACKWARD if "ackward" in worst.operator else Phase.FORWARD
         return Finding(
             self.id,
             f"{percent(share)} of the step multiplies matrices in full float32, while {units.name} has faster units.",
-            where(worst.line, worst.operator or _short(worst.name), phase),
+            where(worst.line, worst.operator or _short(worst.name), _phase(worst)),
             Scope.STEADY, stakes, Weight.ESTIMATED, Basis.MEASURED,
             (
                 Evidence("products in float32 on the critical path", cost / steps, "ns a step", "all ranks: table kernels"),
@@ -192,6 +191,19 @@ def _at(kernel: Kernels) -> object:
 def _short(name: str) -> str:
     plain = name.removeprefix("void ").partition("<")[0].partition("(")[0]
     return plain if len(plain) <= 60 else plain[:57] + "..."
+
+
+def _phase(kernel: Kernels) -> Phase:
+    return Phase.BACKWARD if "ackward" in kernel.operator else Phase.FORWARD
+
+
+def _is_able(run: Run, use: DeviceUse) -> bool | None:
+    """Return whether the device has faster units for less precision; None where neither it nor its kernels tell."""
+    facts = run.ranks[0].facts
+    name, compute = facts.text("gpu.name") or "", facts.text("gpu.compute") or ""
+    if use.tensor_cores is None and name:
+        return units_of(name, compute, ()) is not None if compute or "AMD" in name else None
+    return has_tensor_cores(use.tensor_cores, use.kernels)
 
 
 def _units(run: Run, kernels: Sequence[Kernels]) -> Units:

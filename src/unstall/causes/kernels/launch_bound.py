@@ -38,8 +38,8 @@ from unstall.model.tables import DeviceUse, Idle, Idling, Kernels, Tables
 LEAST_SHARE = 0.05  # of the steady step
 LEAST_GAPS = 10  # stretches of idle time a step; fewer are no matter of launching
 LEAST_LAUNCHES = 20  # a step
-SHORT_GAP_NS = 300_000  # on the mean; an operator with its Python takes 10 to 100 us, under a profiler 300
-SHORT_LATENCY_NS = 50_000  # between a launch and its begin on an empty stream; 5 to 10 us are usual
+SHORT_GAP_NS = 500_000  # on the mean; an operator with its Python takes 10 to 100 us, under a profiler up to 400
+LATENCY_NS = (4_000, 50_000)  # from a launch to its begin on a stream that had run empty; 1 us where more was queued
 SHORT_KERNEL_NS = 100_000  # on the mean; the host launches ahead of longer ones
 NODE_NS = 1_500  # between two kernels of a replayed graph
 MOSTLY = 0.5  # of the idle time, to blame one line or one phase
@@ -128,8 +128,8 @@ class LaunchBound(Cause):
         line, phase = _most(rows)
         return Finding(
             self.id,
-            f"The device idles for {percent(share)} of the step, {gaps / steps:.0f} times: "
-            f"the host launches {use.launches_per_step:.0f} pieces of work a step, of {_kernel_ns(use) / 1e3:.3g} us each.",
+            f"The device idles for {percent(share)} of the step, {gaps / steps:.0f} times, because the host launches too slowly: "
+            f"{use.launches_per_step:.0f} pieces of work a step.",
             where(line, "", phase), Scope.STEADY, idle_stakes(rows), Weight.OVERLAP, Basis.MEASURED,
             (
                 Evidence("idle, the host had not launched more", lost / steps, "ns a step", "all ranks: table idle"),
@@ -169,7 +169,9 @@ class LaunchBound(Cause):
 def _is_launching(row: Idling) -> bool:
     """Return whether the host was launching one small thing after another meanwhile."""
     mean = row.ns / max(1, row.gaps)
-    return (row.why is Idle.HOST and mean <= SHORT_GAP_NS) or (row.why is Idle.LATENCY and mean <= SHORT_LATENCY_NS)
+    if row.why is Idle.LATENCY:
+        return LATENCY_NS[0] <= mean <= LATENCY_NS[1]
+    return row.why is Idle.HOST and mean <= SHORT_GAP_NS
 
 
 def _kernel_ns(use: DeviceUse) -> float:
