@@ -58,6 +58,11 @@ def test_numbers_have_units_and_what_is_not_known_is_blank(report):
     assert "[64, 128]" not in page  # too long for a terminal
 
 
+def test_what_makes_the_report_doubtful_stands_below_its_tables(report):
+    page = tables.render(replace(report, warnings=("it ends in the middle",)), width=100)
+    assert page.endswith("! it ends in the middle\n")
+
+
 def test_a_table_without_rows_says_so(samples):
     assert "no rows: there were none in the steady steps" in tables.render(replace(samples["traces"], tables=(EMPTY,)))
     unseen = tables.render(replace(samples["one-trace"], tables=(EMPTY,)))

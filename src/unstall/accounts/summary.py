@@ -107,8 +107,10 @@ def bound_by(parts: Sequence[Share]) -> str:
     what = next(
         (words for phase, words in BOUND.items() if phase.name.lower() == largest.name), "bound by " + largest.name
     )
-    most = f"{sum(part.ns for part in parts) / rest:.1f}x" if rest else "everything"
     first = largest.parts[0].name if largest.parts else "time"
+    if not rest:
+        return f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes the whole step, most of it {first}."
+    most = f"{sum(part.ns for part in parts) / rest:.1f}x"
     return (
         f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes {largest.share:.0%} of the step, most of it {first}; "
         f"the rest takes {rest / 1e6:.3g} ms, so no fix of it alone can give more than {most}."

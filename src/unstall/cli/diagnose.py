@@ -109,3 +109,5 @@ def _tell(report: Report, table_file: Path | None, verbose: bool) -> None:
     for table in report.tables:
         tables.save(table, table_file)
         click.echo(f"{table.name}: {table.count} rows in {table_file}")
+    for warning in report.warnings:
+        click.echo(f"unstall: {warning}", err=True)

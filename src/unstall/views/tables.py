@@ -33,6 +33,7 @@ class NoParquet(UnstallError):
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
     """Return every table of *report*, one below the other; *verbose* shows all rows."""
     from rich.console import Console
+    from rich.text import Text
 
     page = io.StringIO()
     console = Console(
@@ -50,6 +51,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
         console.print(_grid(table, shown, width))
         if shown < table.count:
             console.print(f"+{table.count - shown} more (-v shows them; --to FILE.csv writes all columns)", style="dim")
+    for warning in report.warnings:
+        console.print(Text.assemble(("! ", "bold yellow"), (warning, "yellow")))
     return words.finish("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
 
 
