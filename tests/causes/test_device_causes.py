@@ -29,7 +29,8 @@ def said(cause, case, **changes):
 
 
 def first(cause, kind=Fires):
-    return next(case for case in cause.cases if isinstance(case, kind))
+    """Return the first case that gives the table of the device."""
+    return next(case for case in cause.cases if isinstance(case, kind) and "device" in case.given.tables)
 
 
 def test_launching_abstains_and_says_why_where_the_profiler_made_the_steps_longer():
@@ -92,6 +93,17 @@ def test_a_wait_for_the_size_of_a_result_has_a_remedy_of_its_own():
         tables={**case.given.tables, "device": replace(use, syncs=(replace(use.syncs[0], operator="aten::nonzero"),))}
     )
     assert said_of(cause, replace(case, given=given)).remedies[0][0].id == "host/sync-every-step#fixed-size"
+
+
+def test_stacks_slow_the_host_down_so_more_idle_time_is_needed_and_no_saving_promised(monkeypatch):
+    cause = BY_ID["kernels/launch-bound"]
+    idling = first(cause).given.tables["device"].idling
+    little = tuple(replace(row, ns=row.ns // 7, gaps=row.gaps // 7) for row in idling)  # 7 % of the step
+    (plain,) = said(cause, first(cause), idling=little)
+    monkeypatch.setattr("unstall.causes.kernels.launch_bound.has_stacks", lambda run: True)
+    assert said(cause, first(cause), idling=little) == []
+    (slowed,) = said(cause, first(cause))
+    assert plain.saving.low_ns > 0 == slowed.saving.low_ns
 
 
 def test_one_rank_alone_promises_no_saving_of_its_collectives():

@@ -59,6 +59,15 @@ class StarvedDevice(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.DEVICE})
 
     cases = (
+        Fires(
+            """
+            step   |ssssssssss|ssssssssss
+            main   |DDDDDFFBBO|DDDDDFFBBO
+            host   |wwwwwL....|wwwwwL....
+            stream |kk....kkkk|kk....kkkk
+            """,
+            spent_ms=6.0,
+        ),
         # the loop waits 10 ms; for 4 of them the device still works
         Fires(_PICTURE, spent_ms=6.0, given=_given(_IDLE)),
         Fires(_PICTURE, spent_ms=6.0, given=_given(_LOADS)),

@@ -58,6 +58,15 @@ class ExposedCollective(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.DEVICE})
 
     cases = (
+        Fires(
+            """
+            step   |ssssssssss|ssssssssss
+            main   |FFFBBBOOOO|FFFBBBOOOO
+            stream |kkkkkk...k|kkkkkk...k
+            comm   |....nnnnn.|....nnnnn.
+            """,
+            spent_ms=6.0,
+        ),
         Fires(_PICTURE, spent_ms=6.0, given=_given(_ALL_REDUCE)),
         # with all ranks at hand 2 ms turn out to be spent waiting for the last one
         Fires(_PICTURE, spent_ms=4.0, given=_given(replace(_ALL_REDUCE, waited_ns=2_000_000))),

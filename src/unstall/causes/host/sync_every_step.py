@@ -36,6 +36,7 @@ from unstall.model.run import Run, Sensor
 from unstall.model.tables import Copies, DeviceUse, Idle, Idling, Syncs, Tables
 
 EVERY = 0.5  # waits a step; what comes less often is no matter of every step
+OFTEN = 2  # waits in all; what is seen once may be the end of it all, where the result is read
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")  # the profiler waits like this where it starts and stops
 BY_SIZE = ("nonzero", "masked_select", "unique", "where", "repeat_interleave", "index")
 
@@ -61,6 +62,25 @@ class SyncEveryStep(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.DEVICE})
 
     cases = (
+        # the host waits 3 ms for work that it launched, then takes 2 ms to launch the next: the device idles for these
+        Fires(
+            """
+            step   |ssssssssss|ssssssssss
+            main   |FFFFFFFFOO|FFFFFFFFOO
+            host   |LyyyxxL...|LyyyxxL...
+            stream |.kkk...kkk|.kkk...kkk
+            """,
+            spent_ms=6.0,
+        ),
+        Silent(
+            """
+            step   |ssssssssss|ssssssssss
+            main   |FFFFFFFFOO|FFFFFFFFOO
+            host   |LLyyxxxxxx|LLyyxxxxxx
+            stream |.kkkkkkkkk|.kkkkkkkkk
+            """,
+            "while the host waits for one kernel, the next is there: the device never idles after the wait",
+        ),
         Fires(_PICTURE, spent_ms=4.0, given=_given(_ITEM)),
         # two places are told together where each is small; and no more is claimed than the host waited
         Fires(_PICTURE, spent_ms=1.0, given=_given(replace(_ITEM, ns=1_000_000))),
@@ -83,6 +103,7 @@ class SyncEveryStep(Cause):
             "the device had caught up before: the host hardly waited",
             _given(replace(_ITEM, ns=20_000)),
         ),
+        Silent(_PICTURE, "a single wait, where a single step reads its result", _given(replace(_ITEM, count=1))),
         Silent(_PICTURE, "one step of ten reads the loss", _given(replace(_ITEM, count=1, per_step=0.1))),
         Silent(
             _PICTURE,
@@ -162,7 +183,7 @@ def _is_of_the_loop(sync: Syncs, tables: Tables) -> bool:
     around = sync.line is None and not sync.operator and sync.call.endswith(WHOLE_DEVICE)
     if around and (tables.steady_steps < 2 or sync.count < tables.steady_steps):
         return False
-    return sync.per_step >= EVERY
+    return sync.per_step >= EVERY and sync.count >= OFTEN
 
 
 def _is_of_an_input(sync: Syncs, copies: Sequence[Copies]) -> bool:

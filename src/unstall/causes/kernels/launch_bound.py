@@ -36,6 +36,7 @@ from unstall.model.run import Run, Sensor
 from unstall.model.tables import DeviceUse, Idle, Idling, Kernels, Tables
 
 LEAST_SHARE = 0.05  # of the steady step
+LEAST_WITH_STACKS = 0.1  # the same where the profiler recorded Python stacks, and so about halved the host's speed
 LEAST_GAPS = 10  # stretches of idle time a step; fewer are no matter of launching
 LEAST_LAUNCHES = 20  # a step
 SHORT_GAP_NS = 500_000  # on the mean; an operator with its Python takes 10 to 100 us, under a profiler up to 400
@@ -106,8 +107,9 @@ class LaunchBound(Cause):
         lost, gaps = sum(row.ns for row in rows), sum(row.gaps for row in rows)
         steps = rank_steps(run, tables)
         short = 0 < _kernel_ns(use) <= SHORT_KERNEL_NS
+        least = LEAST_WITH_STACKS if has_stacks(run) else LEAST_SHARE
         few = use.launches_per_step < LEAST_LAUNCHES or gaps < LEAST_GAPS * steps
-        if lost < LEAST_SHARE * max(1, tables.steady_ns) or few or not short:
+        if lost < least * max(1, tables.steady_ns) or few or not short:
             return
         if use.dilation is not None and use.dilation > DILATED:
             yield Abstained(
@@ -147,7 +149,7 @@ class LaunchBound(Cause):
         fused = Remedy(
             f"{self.id}#fused-optimizer", "one kernel for all parameters in the optimizer", Safety.SAME_MATH,
             why="Pass fused=True (or foreach=True) to torch.optim's SGD, Adam or AdamW: a step of hundreds of small kernels "
-            "becomes a few. Gradient clipping has foreach=True as well.",
+            "becomes a few. Gradient clipping has foreach=True as well, and zero_grad(set_to_none=True) launches nothing.",
         )  # fmt: skip
         if in_optimizer >= MOSTLY * finding.claim_ns:
             yield fused
