@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from unstall.accounts.device import States
 from unstall.accounts.idling import LATENCY_NS
+from unstall.accounts.nesting import at_rows
 from unstall.model.trace import NONE, Trace, Work
 from unstall.model.wire import Device
 
@@ -99,10 +100,9 @@ def _before(trace: Trace, rows: Rows, syncs: Rows) -> tuple[Rows, Times]:
     work, calls = trace.work, trace.calls
     start, end, launch = work.start_ns[rows], work.end_ns[rows], work.launch[rows]
     launching = launch >= 0
-    done = np.where(launching, calls.end_ns[launch] if calls.end_ns.size else 0, start)
-    done = np.minimum(done, start)
+    done = np.where(launching, np.minimum(at_rows(launch, calls.end_ns), start), start)
     # a call that holds the host until its copy is done has handed it over at some time after its own beginning
-    given = np.where(launching & np.isin(launch, syncs), np.minimum(calls.start_ns[launch], done), done)
+    given = np.where(launching & np.isin(launch, syncs), np.minimum(at_rows(launch, calls.start_ns), done), done)
     stream = _on_stream(work, rows)
     has = stream >= 0
     stream_end = np.where(has, np.minimum(end[stream], start), np.iinfo(np.int64).min)
@@ -140,8 +140,8 @@ def _waits_for_event(trace: Trace, launch: NDArray[np.int32], earlier: NDArray[n
     at = calls.start_ns[named[calls.name]] if calls.name.size else np.zeros(0, np.int64)
     if not at.size:
         return np.zeros(launch.size, np.bool_)
-    until = np.searchsorted(at, calls.start_ns[launch])
-    since = np.where(earlier >= 0, np.searchsorted(at, calls.start_ns[earlier]), 0)
+    until = np.searchsorted(at, at_rows(launch, calls.start_ns))
+    since = np.where(earlier >= 0, np.searchsorted(at, at_rows(earlier, calls.start_ns)), 0)
     return np.asarray((launch >= 0) & (until > since), np.bool_)
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from unstall.accounts.critical import Path
 from unstall.accounts.idling import REASONS, Pieces
-from unstall.accounts.rank_view import RankView, at_rows
+from unstall.accounts.nesting import at_rows
+from unstall.accounts.rank_view import RankView
 from unstall.model import intervals
 from unstall.model.finding import Line
 from unstall.model.tables import Copies, Critical, DeviceCollectives, Idle, Idling, Kernels, Syncs

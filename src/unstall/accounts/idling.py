@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts.device import States
+from unstall.accounts.nesting import at_rows
 from unstall.model import intervals
 from unstall.model.tables import Idle
 from unstall.model.trace import NONE, Calls, Work
@@ -96,7 +97,7 @@ def _launched(gaps: Times, calls: Calls, work: Work) -> tuple[Times, NDArray[np.
     row = rows[np.minimum(place, rows.size - 1)]
     ended = (place < rows.size) & (work.start_ns[row] == gaps[:, 1])
     launch = np.where(ended, work.launch[row], NONE)
-    done = calls.end_ns[launch] if calls.end_ns.size else np.zeros(launch.size, np.int64)
+    done = at_rows(launch.astype(np.int32), calls.end_ns)
     when = np.where(launch >= 0, np.clip(done, gaps[:, 0], gaps[:, 1]), gaps[:, 1])
     return when, (launch >= 0) | ~ended
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from unstall.model.trace import NONE
 
 Times = NDArray[np.int64]
 Rows = NDArray[np.intp]
+Whole = TypeVar("Whole", np.int32, np.int64)
 _ROUNDS = 8  # of cutting calls to what they lie in; two are enough for times that are rounded to a microsecond
 
 
@@ -83,3 +85,12 @@ def _levels(start: Times, end: Times) -> tuple[Times, Rows]:
         parent[inner] = outer[np.searchsorted(outer, inner) - 1]
     parent[(parent >= 0) & (end[parent] <= start)] = NONE  # it had ended: calls that overlap and do not nest
     return depth, parent
+
+
+def at_rows(row: NDArray[np.int32], column: NDArray[Whole]) -> NDArray[Whole]:
+    """Return *column* at each row, 0 where that is NONE."""
+    if not column.size:
+        return np.zeros(row.size, column.dtype)
+    found = column[np.maximum(row, 0)]
+    found[row < 0] = 0
+    return found

@@ -6,7 +6,6 @@ Shape legend: C calls, W pieces of device work, X frames of the user's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from numpy.typing import NDArray
 from unstall.accounts.code import shown
 from unstall.accounts.device import States
 from unstall.accounts.meaning import frame, users_frame
+from unstall.accounts.nesting import at_rows
 from unstall.model import intervals
 from unstall.model.finding import Line
 from unstall.model.trace import NONE, Call, Calls, Trace, Work
 from unstall.model.wire import Phase
-
-Whole = TypeVar("Whole", np.int32, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,6 @@ class RankView:
         if fetches.size == 1:
             called = np.where(host.phase == Phase.FETCH, fetches[0], called)
         return called.astype(np.int32)
-
-
-def at_rows(row: NDArray[np.int32], column: NDArray[Whole]) -> NDArray[Whole]:
-    """Return *column* at each row, 0 where that is NONE."""
-    if not column.size:
-        return np.zeros(row.size, column.dtype)
-    found = column[np.maximum(row, 0)]
-    found[row < 0] = 0
-    return found
 
 
 def _matching(names: tuple[str, ...], start: str) -> NDArray[np.bool_]:
