@@ -28,7 +28,7 @@ NAMES = {
     "io": "reading and writing",
     "starved": "no free core",
 }
-WORKING = frozenset({"compute", "launch", "backward", "forward", "optimizer"})  # what a training is for
+WORKING = frozenset({"compute", "launch", "launching", "backward", "forward", "optimizer"})  # what a training is for
 
 # Stands between a number and its unit, so that no line is broken there; `finish` makes it a space. A no-break space
 # will not do: the layout breaks lines at every character that Python calls a space.

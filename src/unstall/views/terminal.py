@@ -173,8 +173,9 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     yield Text("")
     device = report.device
     yield _indented(_chart.chart(report.step_parts, width - 2, verbose, _device.rows(device) if device else ()))
-    for line in _device.below(device, verbose) if device else ():
-        yield _indented(line)
+    if device is not None:
+        yield Text("")
+        yield from map(_indented, _device.below(device, verbose))
     outside = _chart.outside(report.outside, verbose)
     if outside is not None:
         yield _indented(outside)
