@@ -232,7 +232,7 @@ class Events:
         """Keep what follows the list of events, within reason."""
         rest = self.source.read(LARGEST) if not self._whole else b""
         self.about.tail = self._buffer + rest
-        opened = self.about.head.startswith(b"{")
+        opened = self.about.head.startswith(b"{") and len(rest) < LARGEST  # beyond it nothing is asked of the end
         if self.source.trouble or (opened and not self.about.tail.rstrip(b" \t\r\n\0").endswith(b"}")):
             self.about.cut_at = self._offset + len(self.about.tail)
             self.about.trouble = self.source.trouble or "it ends after the events"
