@@ -17,6 +17,7 @@ from unstall.accounts.label import Labelled, label
 from unstall.accounts.segment import Segments, segment
 from unstall.accounts.tabulate import tabulate
 from unstall.accounts.tracks import tracks
+from unstall.accounts.windows import cost, windows_of, with_device
 from unstall.causes import Cause, load
 from unstall.causes._explain import explain
 from unstall.launch import command as commands
@@ -181,13 +182,16 @@ def account(recorded: Run, warmup: int | None = None) -> tuple[Ledger, Evidence,
     segments = segment(recorded, warmup)
     if all(rank.rows is None for rank in recorded.ranks):
         labelled: tuple[Labelled | None, ...] = tuple(None for _ in recorded.ranks)
-        states = states_of(recorded, segments.steps)
+        states, seen = states_of(recorded, segments.steps), None
         ledger = ledger_of(recorded, states)
     else:
         states = ()
         labelled = tuple(label(rank, teaches) for rank, teaches in zip(recorded.ranks, segments.teaches))
         ledger = enter(recorded, segments, labelled)
-    return ledger, Evidence(recorded, segments, ledger, labelled, states), segments
+        seen = windows_of(recorded, segments)
+        if seen is not None:
+            ledger = with_device(ledger, segments.steps, seen)
+    return ledger, Evidence(recorded, segments, ledger, labelled, states, seen), segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +276,8 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         unknown_share=max(0, ledger.total_ns(activity=Activity.UNKNOWN) - edges_ns) / max(1, sum(walls)),
         edges_ns=edges_ns,
         overhead_share=STEP_COST_NS / median_ns if median_ns else 0.0,
-        overhead_how=f"{STEP_COST_NS / 1000:.0f} us a step, measured by bench/recorder.py; stacks are read from outside",
+        overhead_how=f"{STEP_COST_NS / 1000:.0f} us a step, measured by bench/recorder.py; stacks are read from outside"
+        + cost(ranks[0]),
         findings=said.findings,
         remedies=said.remedies,
         candidates=said.candidates,

@@ -15,6 +15,7 @@ from unstall.accounts.device import States
 from unstall.accounts.device_use import device_use
 from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
+from unstall.accounts.windows import Windows, use_of
 from unstall.model.finding import Line, Scope
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
@@ -52,9 +53,11 @@ class Evidence:
         ledger: Ledger,
         labelled: tuple[Labelled | None, ...],
         states: tuple[States, ...] = (),
+        seen: Windows | None = None,
     ) -> None:
         self._run, self._segments, self._ledger, self._labelled = run, segments, ledger, labelled
         self.states = states
+        self._seen = seen
 
     @cached_property
     def steady_steps(self) -> int:
@@ -152,6 +155,8 @@ class Evidence:
 
     @cached_property
     def device(self) -> DeviceUse | None:
+        if self._seen is not None:
+            return use_of(self._seen, self._ledger, self._segments.steps)
         return device_use(self._run, self.states)
 
     @cached_property

@@ -38,7 +38,8 @@ def machine_facts(env: Mapping[str, str], root: Path = Path("/")) -> dict[str, F
     Names: ``machine.cpu`` (model), ``.cpus`` (logical), ``.cores`` (physical), ``.affinity_cpus``,
     ``.quota_cores``, ``.usable_cores`` (affinity bounded by the quota), ``.isa``, ``.virtual``, ``.numa_nodes``,
     ``.memory_bytes``, ``.memory_limit_bytes``, ``.load1`` (before the training), ``.ptrace_scope``, ``.container``,
-    ``.os``, ``.architecture``; and ``env.NAME`` for each allowed variable that is set.
+    ``.gpus`` (NVIDIA's and AMD's that the drivers list), ``.os``, ``.architecture``; and ``env.NAME`` for each allowed
+    variable that is set.
 
     Args:
         env: the environment that the training gets.
@@ -54,6 +55,7 @@ def machine_facts(env: Mapping[str, str], root: Path = Path("/")) -> dict[str, F
     known["machine.load1"] = float(load[0]) if load else None
     known["machine.ptrace_scope"] = int(scope) if scope.isdigit() else None
     known["machine.container"] = _container(env, root)
+    known["machine.gpus"] = _gpus(root)
     known = {name: value for name, value in known.items() if value is not None}
     known.update({f"env.{name}": value for name, value in settings(env).items()})
     return known
@@ -63,6 +65,13 @@ def settings(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of *env* that are on the allow-list, secrets and the home folder replaced."""
     allowed = (n for n in sorted(env) if any(fnmatchcase(n, pattern) for pattern in ALLOWED))
     return {name: redacted_value(env[name]) for name in allowed if not is_secret_name(name)}
+
+
+def _gpus(root: Path) -> int:
+    """Return how many GPUs the kernel's drivers list. A node of AMD's topology that is a processor has the id 0."""
+    nvidia = sum(1 for _ in (root / "proc/driver/nvidia/gpus").glob("*"))
+    nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    return nvidia + sum(_text(node).strip() not in ("", "0") for node in nodes)
 
 
 def _processor(cpuinfo: str) -> dict[str, Fact]:

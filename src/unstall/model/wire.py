@@ -11,6 +11,7 @@ A recording is a folder::
     PID-NS.wire       what one process recorded: MAGIC, then frames, appended as they happen
     machine.jsonl     one line a second: load, pressure, CPU time of each process and thread
     stacks-PID-N.*    stack samples taken from outside
+    window-PID-N.*    what torch.profiler saw of the device in a few steps
     lost-PID-ERRNO    empty: a process could not write any more, and why
 
 A frame is ``<BI`` (`Frame`, length of the payload) and the payload.  A process that

@@ -38,12 +38,20 @@ def _row_struct(numbers: int) -> struct.Struct:
 
 
 def _packed(
-    first: int, steps: int, closer: int, start: int, end: int, cpu: int, spent: dict[int, int], marks: list[int]
+    first: int,
+    steps: int,
+    closer: int,
+    flags: int,
+    start: int,
+    end: int,
+    cpu: int,
+    spent: dict[int, int],
+    marks: list[int],
 ) -> bytes:
     """Return the frame of a row: *spent* ns by cell, *marks* as `Accounting.marks`."""
     if len(marks) >= MOST_MARKS:  # a long evaluation between two steps
         marks = []
-    head = (first, steps, closer, 0, start, end, cpu, len(spent), len(marks) // 2)
+    head = (first, steps, closer, flags, start, end, cpu, len(spent), len(marks) // 2)
     row = _row_struct(wire.ROW_HEAD + 2 * len(spent) + len(marks))
     return row.pack(Frame.ROW, row.size - wire.HEAD.size, *head, *spent, *spent.values(), *marks)
 
@@ -59,6 +67,7 @@ class Recorder:
         step: steps closed so far.
         begun: whether the loop has begun: a batch was taken, or a forward made with gradients.
         detailed: whether single steps and spans are being written now.
+        flags: `wire.PROFILED` while what is recorded is not to enter statistics.
         role: "main", "forked" (a child by fork that has not trained yet), "worker".
         saw_batch: hears of the arguments of a forward with gradients while *wants_batch*; set by who looks for where they
             come from.
@@ -93,6 +102,7 @@ class Recorder:
         self.accounting = Accounting(origin_ns)
         self.step = 0
         self.detailed = True
+        self.flags = 0
         self.ended = False
         self.trains = False
         self.begun = False
@@ -105,7 +115,7 @@ class Recorder:
         self._row_start = origin_ns
         # As they come; packed together when written: between two steps of a training, whose tensors have filled
         # the caches, a call costs three times what it costs in a loop.
-        self._pending: list[bytes | tuple[int, int, int, int, int, int, dict[int, int], list[int]]] = []
+        self._pending: list[bytes | tuple[int, int, int, int, int, int, int, dict[int, int], list[int]]] = []
         self._spans: list[tuple[int, int, int, int, str, int]] = []
         self._span_count = 0
         self._rolled = 0
@@ -326,7 +336,8 @@ class Recorder:
         self, first: int, steps: int, closer: int, now: int, spent: dict[int, int], marks: list[int]
     ) -> None:
         cpu = time.thread_time_ns() if get_ident() == self.thread else self._cpu
-        self._pending.append((first, steps, closer, self._row_start, now, max(0, cpu - self._cpu), spent, marks))
+        cpu_ns = max(0, cpu - self._cpu)
+        self._pending.append((first, steps, closer, self.flags, self._row_start, now, cpu_ns, spent, marks))
         self._row_start, self._cpu = now, cpu
 
     def flush(self, now: int | None = None) -> None:

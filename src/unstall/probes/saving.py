@@ -61,10 +61,11 @@ class Saving:
 def written(target: Any) -> int:
     """Return the size of what was written to *target*, bytes; 0 where it cannot be told."""
     try:
-        if isinstance(target, (str, os.PathLike)):
-            if os.path.isdir(target):  # a sharded checkpoint
-                return sum(entry.stat().st_size for entry in os.scandir(target) if entry.is_file())
-            return os.stat(target).st_size
-        return int(target.tell())
+        if not isinstance(target, (str, os.PathLike)):
+            return int(target.tell())
+        path = os.fspath(target)
+        if not os.path.isdir(path):
+            return os.stat(path).st_size
+        return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())  # a sharded checkpoint
     except (OSError, AttributeError, ValueError):
         return 0

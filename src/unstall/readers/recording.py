@@ -17,7 +17,7 @@ from unstall.model import wire
 from unstall.model.errors import NotARecording, NothingRecorded
 from unstall.model.events import Events
 from unstall.model.run import Coverage, Fact, Facts, Fetches, Place, Rank, Run, Samples, Sensor
-from unstall.readers import machine, stacks
+from unstall.readers import machine, stacks, windows
 from unstall.readers.wire import Process
 from unstall.readers.wire import read as read_wire
 
@@ -33,6 +33,9 @@ PROBE_OF = {
     Sensor.SETTINGS: "settings",
 }
 _LOST = re.compile(r"lost-(\d{1,9})-(\d{1,4})")  # the pid, and the error's number
+
+
+_NO_WINDOW = "the first window of the profiler opens at step 48, where a device is used"
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,15 @@ def read(folder: Path) -> Run:
     for process in trainers:
         workers = _workers_of(process, processes)
         rank = _rank(process, workers, ended, folder)
+        trace, of_device = windows.read(folder, process.pid)
         ranks.append(
             replace(
                 rank,
                 samples=sampled.get(process.pid) or _own_samples(process),
                 worker_samples=tuple(workers_sampled[w.pid] for w in workers if w.pid in workers_sampled),
                 gauges=gauges.get(process.pid),
+                trace=trace,
+                facts=Facts({**rank.facts.known, **of_device}),
             )
         )
     ranks.sort(key=lambda rank: rank.rank)
@@ -311,7 +317,9 @@ def _own_samples(process: Process) -> Samples | None:
 def _coverage(ranks: list[Rank], trainers: list[Process], ended: Ended) -> Coverage:
     trouble = tuple(dict.fromkeys(message for process in trainers for message in process.trouble))
     off = {message.partition(":")[0]: message for message in trouble}
-    missing: dict[Sensor, str] = {Sensor.DEVICE: "none here"}
+    missing: dict[Sensor, str] = {}
+    if any(rank.trace is None or not rank.trace.work.start_ns.size for rank in ranks):
+        missing[Sensor.DEVICE] = "none here" if not ended.facts.get("machine.gpus") else _NO_WINDOW
     for sensor, probe in PROBE_OF.items():
         if probe in off:
             missing[sensor] = f"its probe switched itself off ({off[probe]})"
