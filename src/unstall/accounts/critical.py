@@ -100,17 +100,18 @@ def _before(trace: Trace, rows: Rows, syncs: Rows) -> tuple[Rows, Times]:
     work, calls = trace.work, trace.calls
     start, end, launch = work.start_ns[rows], work.end_ns[rows], work.launch[rows]
     launching = launch >= 0
+    never = int(start.min()) - 2 * LATENCY_NS - 1  # before all else, and far from the bounds of int64
     done = np.where(launching, np.minimum(at_rows(launch, calls.end_ns), start), start)
     # a call that holds the host until its copy is done has handed it over at some time after its own beginning
     given = np.where(launching & np.isin(launch, syncs), np.minimum(at_rows(launch, calls.start_ns), done), done)
     stream = _on_stream(work, rows)
     has = stream >= 0
-    stream_end = np.where(has, np.minimum(end[stream], start), np.iinfo(np.int64).min)
+    stream_end = np.where(has, np.minimum(end[stream], start), never)
     by_end = np.argsort(end, kind="stable")
     place = np.searchsorted(end[by_end], start, side="right") - 1
     other = np.where(place >= 0, by_end[np.maximum(place, 0)], _HOST)
-    other_end = np.where(other >= 0, end[other], np.iinfo(np.int64).min)
-    ready = np.maximum(stream_end, np.where(launching, done, np.iinfo(np.int64).min))
+    other_end = np.where(other >= 0, end[other], never)
+    ready = np.maximum(stream_end, np.where(launching, done, never))
     made_to = _waits_for_event(trace, launch, np.where(has, launch[stream], NONE))
     late = start - ready > LATENCY_NS
     from_other = (other_end > ready) & (start - other_end <= LATENCY_NS) & (made_to | late)
