@@ -103,6 +103,45 @@ talks = torch.compile(Talks(), backend=BACKEND)
 forward = lambda x: talks(x).square().mean()
 """
     + PLAIN_LOOP,
+    "breaks within a loop over blocks, a value read, a branch on a tensor": """
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(16, 16)
+
+    def forward(self, x):
+        x = self.lin(x)
+        most = x.abs().max().item()
+        if x.sum() > 0:
+            x = x * 0.5
+        return x / (1 + most)
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Scaled() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+            print("block", file=sys.stderr)
+        return net(x)
+
+stack = Stack()
+opt.add_param_group({"params": list(stack.blocks.parameters())})
+model = torch.compile(stack, backend=BACKEND)
+forward = lambda x: model(x).square().mean()
+"""
+    + PLAIN_LOOP,
+    "more programs than the limit allows": """
+@torch.compile(backend=BACKEND)
+def loss_of(x, name):
+    return net(x).square().mean() * (2 if name == "first" else 1)
+
+count = iter(range(100))
+forward = lambda x: loss_of(x, str(next(count)))
+"""
+    + PLAIN_LOOP,
     "trained and evaluated in turn": """
 model = torch.compile(net, backend=BACKEND)
 for step in range(12):

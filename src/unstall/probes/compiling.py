@@ -1,9 +1,10 @@
-"""Compile windows, why something was compiled anew, and which line asked for compilation."""
+"""Compile windows, why something was compiled anew or in pieces, and which line asked for compilation."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from threading import get_ident
 from types import CodeType
@@ -14,12 +15,19 @@ import torch._logging
 
 from unstall.model.wire import Activity, Kind
 from unstall.probes._around import is_compiling
+from unstall.probes._pieces import Pieces
 from unstall.probes._recorder import Probe
-from unstall.probes._sites import call_site
+from unstall.probes._sites import call_site, is_users
 
 AFTER = "torch"
-WANTED = ("recompile_reasons",)
 MOST_REASONS = 500
+MOST_BREAKS = 200
+MOST_WORDS = 300  # characters of a reason
+# What a break's report holds, torch 2.6 to 2.13: the reason, then the frames that led to it, then the compiler's own.
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
+_REASON = re.compile(r"^(?:Graph Break )?Reason:[ \t]*", re.MULTILINE)
+_OPENINGS = ("Encountered graph break", "Failed to handle graph break", "Graph break under GenericContextWrapping")
+_SKIPS = ("Skipping the function", "torch.compile will skip", "WON'T CONVERT", "Graph break in a loop")
 
 
 def install(probe: Probe) -> None:
@@ -34,6 +42,8 @@ class Compiling:
         self.open: list[tuple[int, int, str, str]] = []
         self.sites = 0
         self.reasons = 0
+        self.breaks = 0
+        self.pieces = Pieces(probe)
         self.recorder.when("torch._dynamo.callback", self.watch_windows)
         original = torch._logging.trace_structured
         torch._logging.trace_structured = self.tap(original)
@@ -74,7 +84,7 @@ class Compiling:
         def trace_structured(
             name: str, metadata_fn: Any = dict, *, payload_fn: Any = lambda: None, **kwargs: Any
         ) -> Any:
-            if name == "artifact" and self.probe.on and self.reasons < MOST_REASONS:
+            if name == "artifact" and self.probe.on:
                 with self.probe.guard():
                     self.hear(metadata_fn, payload_fn)
             return original(name, metadata_fn, payload_fn=payload_fn, **kwargs)
@@ -82,10 +92,14 @@ class Compiling:
         return trace_structured
 
     def hear(self, metadata_fn: Any, payload_fn: Any) -> None:
-        if metadata_fn().get("name") not in WANTED:
-            return
+        name = metadata_fn().get("name")
+        if name == "recompile_reasons" and self.reasons < MOST_REASONS:
+            self.hear_recompile(payload_fn())
+        elif name == "dynamo_graph_break_reason" and self.breaks < MOST_BREAKS:
+            self.hear_break(str(payload_fn()))
+
+    def hear_recompile(self, reasons: Any) -> None:
         self.reasons += 1
-        reasons = payload_fn()
         code = compiled_code()
         identity = torch._guards.CompileContext.current_compile_id()
         self.recorder.fact(
@@ -98,6 +112,21 @@ class Compiling:
                 }
             }
         )
+
+    def hear_break(self, report: str) -> None:
+        code = compiled_code()
+        self.pieces.broke(code)
+        user, library = broken_at(report)
+        facts = {
+            "id": str(torch._guards.CompileContext.current_compile_id()),
+            "frame": f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}" if code else "",
+            "at": user,
+            "library": library,
+            "reason": reason_of(report),
+            "skipped": any(sign in report for sign in _SKIPS),
+        }
+        self.recorder.fact({f"graph_break:{self.breaks}": facts})
+        self.breaks += 1
 
     def remembering(self, original: Any) -> Any:
         """Wrap ``torch.compile`` (``Module.compile`` goes through it) to remember who asked, for what, how."""
@@ -161,3 +190,25 @@ def compiled_code() -> CodeType | None:
             return code
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def broken_at(report: str) -> tuple[str, str]:
+    """Return the user's line that a break's report names and the library's frame below it, each "" for none."""
+    stack = report.rpartition("User code traceback:")[2] or report
+    library = ""
+    for file, line, function in reversed(_FRAME.findall(stack.split("Traceback (most recent call last)", 1)[0])):
+        place = f"{os.path.abspath(file)}:{line}:{function}"
+        if is_users(file):
+            return place, library
+        library = library or place
+    return "", library
+
+
+def reason_of(report: str) -> str:
+    """Return why the graph broke, in the compiler's words: the kind of the break and its explanation."""
+    match = _REASON.search(report)
+    said = [line.strip() for line in report[match.end() if match else 0 :].splitlines()]
+    said = [line for line in said if line and not line.startswith(_OPENINGS)]
+    kind = said[0] if said else ""
+    more = next((line for line in said[1:6] if line.startswith("Explanation:")), "")
+    return f"{kind} {more}".strip()[:MOST_WORDS]
