@@ -28,7 +28,7 @@ def read_trace(path: Path) -> Rank:
 
     Raises:
         UnstallError: When the file cannot be read, is no trace, or holds nothing that can be accounted.
-    Cost: linear; memory for two pieces of text (8 MB each) and about 50 bytes an event.
+    Cost: linear; memory for two pieces of text (1 MB each) and about 90 bytes an event.
     """
     kept = _kept.place(path)
     decoded = None if kept is None else _kept.load(kept)
