@@ -95,7 +95,7 @@ def device_states(work: Work, start_ns: int, end_ns: int) -> tuple[Times, NDArra
     for kind in SHOWN:
         of_kind = work.kind == kind
         found.append(intervals.union(work.start_ns[of_kind], work.end_ns[of_kind]))
-    edge = np.unique(np.concatenate([bounds, *(busy.ravel() for busy in found)]))
+    edge = intervals.distinct(bounds, *(busy.ravel() for busy in found))
     edge = edge[(edge >= start_ns) & (edge <= end_ns)]
     state = np.select([intervals.inside(edge[:-1], busy) for busy in found], SHOWN, Device.IDLE)
     return edge, state.astype(np.uint8)
@@ -117,7 +117,7 @@ def ledger_of(run: Run, states: tuple[States, ...]) -> Ledger:
 def _entries(states: States) -> NDArray[np.int64]:
     """Return step, phase, activity, device, basis and ns of the entries of one rank, int64 (6, E)."""
     host, start, end = states.host, states.edge[0], states.edge[-1]
-    edge = np.unique(np.concatenate([host.edge, states.edge, states.step_begin, states.step_end]))
+    edge = intervals.distinct(host.edge, states.edge, states.step_begin, states.step_end)
     edge = edge[(edge >= start) & (edge <= end)]
     at, ns = edge[:-1], np.diff(edge)
     h = host.at(at)

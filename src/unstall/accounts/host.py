@@ -61,7 +61,7 @@ def from_calls(rank: Rank, trace: Trace, told: Told, steps: Steps, r: int) -> Ho
     engines = [nest for thread, nest in told.nests.items() if thread != trace.main and told.engine[nest.row].any()]
     nests = [nest for nest in (main, *engines) if nest is not None]
     marks = [begin, end, backward.ravel(), forward.ravel(), np.array([rank.start_ns, rank.end_ns], np.int64)]
-    edge = np.unique(np.concatenate([*marks, *(nest.start for nest in nests), *(nest.end for nest in nests)]))
+    edge = intervals.distinct(*marks, *(nest.start for nest in nests), *(nest.end for nest in nests))
     edge = edge[(edge >= rank.start_ns) & (edge <= rank.end_ns)]
     at = edge[:-1]
     of_main = np.full(at.size, NONE, np.int32)

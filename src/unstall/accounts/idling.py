@@ -72,7 +72,7 @@ def pieces(states: States, calls: Calls, work: Work) -> Pieces:
     launched, known = _launched(gaps, calls, work)
     late = np.minimum(launched + LATENCY_NS, gaps[:, 1])
     steady = states.steady_time
-    edge = np.unique(np.concatenate([gaps.ravel(), launched, late, host.edge, steady.ravel()]))
+    edge = intervals.distinct(gaps.ravel(), launched, late, host.edge, steady.ravel())
     at, ns = edge[:-1], np.diff(edge)
     kept = intervals.inside(at, gaps) & intervals.inside(at, steady)
     at, ns = at[kept], ns[kept]

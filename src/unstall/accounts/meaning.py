@@ -109,7 +109,7 @@ class Meaning:
         count = len(trace.names)
         phase, activity = (np.full((len(Call), count), UNTOLD, np.int16) for _ in range(2))
         users, copies, aside = (np.zeros(count, np.bool_) for _ in range(3))
-        pairs = np.unique(trace.calls.call.astype(np.int64) * count + trace.calls.name)
+        pairs = np.flatnonzero(np.bincount(trace.calls.call.astype(np.int64) * count + trace.calls.name))
         for call, name in zip(*(part.tolist() for part in np.divmod(pairs, max(1, count)))):
             text, kind = trace.names[name], Call(call)
             phase[call, name] = _first(_PHASE_PATTERNS[kind], text)

@@ -36,6 +36,15 @@ def union(start: Times, end: Times) -> Times:
     return np.stack([start[first], reach[last]], axis=1)
 
 
+def distinct(*parts: Times) -> Times:
+    """Return the moments of *parts*, int64 each, in order, each once.
+
+    np.unique hashes from numpy 2.3 on, which took four times as long; the sort merges parts that are in order.
+    """
+    every = np.sort(np.concatenate(parts), kind="stable")
+    return every[np.concatenate([[True], every[1:] != every[:-1]])] if every.size else every
+
+
 def total(a: Times) -> int:
     """Return the ns that the disjoint intervals *a*, int64 (N, 2), cover."""
     return int((a[:, 1] - a[:, 0]).sum())
@@ -94,7 +103,7 @@ def first_come(start: Times, end: Times) -> tuple[Times, Times]:
 
 
 def _where(a: Times, b: Times, wanted: Callable[[Members, Members], Members]) -> Times:
-    edges = np.unique(np.concatenate([a.ravel(), b.ravel()]))
+    edges = distinct(a.ravel(), b.ravel())
     if edges.size < 2:
         return np.zeros((0, 2), np.int64)
     begin, end = edges[:-1], edges[1:]
