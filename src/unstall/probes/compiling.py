@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import sys
@@ -22,10 +23,13 @@ from unstall.probes._sites import call_site, is_users
 AFTER = "torch"
 MOST_REASONS = 500
 MOST_BREAKS = 200
+MOST_SITES = 500  # calls of torch.compile that are told one by one
+MOST_LIMITS = 50
 MOST_WORDS = 300  # characters of a reason
 # What a break's report holds, torch 2.6 to 2.13: the reason, then the frames that led to it, then the compiler's own.
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
 _REASON = re.compile(r"^(?:Graph Break )?Reason:[ \t]*", re.MULTILINE)
+_FUNCTION = re.compile(r"^'(\S+)' \((.+):(\d+)\)$")  # as the compiler names one where it gives up
 _OPENINGS = ("Encountered graph break", "Failed to handle graph break", "Graph break under GenericContextWrapping")
 _SKIPS = ("Skipping the function", "torch.compile will skip", "WON'T CONVERT", "Graph break in a loop")
 
@@ -43,7 +47,9 @@ class Compiling:
         self.sites = 0
         self.reasons = 0
         self.breaks = 0
+        self.limits = 0
         self.pieces = Pieces(probe)
+        logging.getLogger("torch._dynamo.convert_frame").addFilter(self.overhear)
         self.recorder.when("torch._dynamo.callback", self.watch_windows)
         original = torch._logging.trace_structured
         torch._logging.trace_structured = self.tap(original)
@@ -51,8 +57,22 @@ class Compiling:
 
     def watch_windows(self, module: Any) -> None:
         with self.probe.guard():
-            module.callback_handler.register_start_callback(self.start)
-            module.callback_handler.register_end_callback(self.end)
+            handler = module.callback_handler
+            self.register(handler)
+            forget = handler.clear
+
+            @functools.wraps(forget)
+            def clear() -> None:
+                forget()
+                if self.probe.on:
+                    with self.probe.guard():
+                        self.register(handler)
+
+            handler.clear = clear  # torch._dynamo.reset() forgets all callbacks, ours among them
+
+    def register(self, handler: Any) -> None:
+        handler.register_start_callback(self.start)
+        handler.register_end_callback(self.end)
 
     def start(self, *args: Any) -> None:
         if not self.probe.on or get_ident() != self.recorder.thread:
@@ -128,12 +148,31 @@ class Compiling:
         self.recorder.fact({f"graph_break:{self.breaks}": facts})
         self.breaks += 1
 
+    def overhear(self, record: logging.LogRecord) -> bool:
+        """Note where the compiler says that it gives up a function for good; the record goes on as it is."""
+        if self.probe.on and self.limits < MOST_LIMITS and "hit config." in str(record.msg):
+            with self.probe.guard():
+                self.hear_limit(record.args if isinstance(record.args, tuple) else ())
+        return True
+
+    def hear_limit(self, args: tuple[object, ...]) -> None:
+        named = next((match for arg in args if (match := _FUNCTION.match(str(arg)))), None)
+        facts = {
+            "limit": str(args[0]) if args else "",
+            "value": args[1] if len(args) > 1 and isinstance(args[1], int) else None,
+            "frame": f"{named[2]}:{named[3]}:{named[1]}" if named else "",
+            "reason": str(args[3]).split("\n", 1)[0][:MOST_WORDS] if len(args) > 3 else "",
+            "step": self.recorder.step,
+        }
+        self.recorder.fact({f"compile_limit:{self.limits}": facts})
+        self.limits += 1
+
     def remembering(self, original: Any) -> Any:
         """Wrap ``torch.compile`` (``Module.compile`` goes through it) to remember who asked, for what, how."""
 
         @functools.wraps(original)
         def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not self.probe.on:
+            if is_compiling() or not self.probe.on or self.sites >= MOST_SITES:
                 return original(model, *args, **kwargs)
             with self.probe.guard():
                 self.tell_site(model, kwargs)
@@ -154,7 +193,9 @@ class Compiling:
                     "site": user,
                     "library": library,
                     "target": f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else "",
+                    "name": code.co_name if code else "",
                     "bare": model is None,
+                    "step": self.recorder.step,
                     "settings": {name: str(value) for name, value in kwargs.items()},
                     **(repeated(model) if isinstance(model, torch.nn.Module) else {}),
                 }

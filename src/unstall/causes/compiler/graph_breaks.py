@@ -36,8 +36,9 @@ from dataclasses import dataclass, field, replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes.compiler._asked import fuses
+from unstall.causes.compiler._uncompiled import COMPILED, LEFT_LOST, MOST_OF_PASS, held_ns, stakes_in, uncompiled_ns
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
+from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.model.remedy import Remedy, Safety, SetEnvironment
 from unstall.model.run import Fact, Facts, Place, Run, Sensor
@@ -45,15 +46,12 @@ from unstall.model.tables import Compile, HotLine, Tables
 
 ENTRY_NS = {Phase.FORWARD: 35_000, Phase.BACKWARD: 35_000}  # one piece more; low, measured 80-90 us together
 LEAST_OF_ENTRY = 0.5  # of it, on a faster machine
-MOST_OF_PASS = 0.5  # what entries may claim of a pass, and fusion at most save of it
-LEFT_LOST = 0.1  # of what runs uncompiled because its function was given up
 
 # breaks that someone meant, or that no one can take away
 _MEANT = re.compile(
     r"disable\(\)|marked as skipped by|graph_break\(\)|[Tt]ensor\.backward|autograd\.backward|recompile.limit|cache.size"
 )
 _OF_TORCH = re.compile(r"[/\\]torch[/\\](optim|_dynamo|autograd|distributed|utils)[/\\]")
-_COMPILED = ("torch._dynamo.", "torch._functorch.", "torch._inductor.")
 _MODULES = "torch.nn.modules.module."
 
 _ADVICE = (
@@ -248,12 +246,12 @@ class GraphBreaks(Cause):
             + int(LEFT_LOST * left_ns.get(phase, 0))
             for phase in ENTRY_NS
         }
-        stakes = tuple(stake for phase, ns in claims.items() for stake in _stakes(phase, ns, tables.steady_parts))
+        stakes = tuple(stake for phase, ns in claims.items() for stake in stakes_in(phase, ns, tables.steady_parts))
         spent_ns = sum(stake.ns for stake in stakes)
         because = f"The compiler: {line.reason}"
         if spent_ns < LEAST_SHARE * tables.steady_ns:
             return Candidate(self.id, _title(line), line.where, because)
-        passes_ns = sum(_held(phase, tables.steady_parts) for phase in ENTRY_NS)
+        passes_ns = sum(held_ns(phase, tables.steady_parts) for phase in ENTRY_NS)
         most_ns = max(spent_ns, int(MOST_OF_PASS * passes_ns)) if fused else spent_ns
         low_ns = min(spent_ns, int(LEAST_OF_ENTRY * sum(entries_ns.values())))
         return Finding(
@@ -353,7 +351,7 @@ def _same(line: Line, other: Line) -> bool:
 
 def _alone(names: Sequence[str]) -> bool:
     """Return whether calls below a line lead neither into compiled code nor into a module."""
-    return not any(name.startswith((*_COMPILED, _MODULES)) for name in names)
+    return not any(name.startswith((*COMPILED, _MODULES)) for name in names)
 
 
 def _alone_ns(hot: HotLine) -> int:
@@ -362,36 +360,4 @@ def _alone_ns(hot: HotLine) -> int:
 
 def _left_ns(line: _Broken, tables: Tables) -> dict[Phase, int]:
     """Return the time, by pass, in which functions given up at *line* run uncompiled."""
-    frames = [tables.place(told.text("frame") or "") for told in line.skips]
-    functions = {(frame.file, frame.function) for frame in frames if frame is not None}
-    forward = [hot for hot in tables.lines if hot.phase is Phase.FORWARD]
-    within = [
-        hot
-        for hot in forward
-        if any((caller.file, caller.function.rpartition(".")[2]) in functions for caller in hot.chain)
-    ]
-    eager_ns = sum(
-        int(hot.spent_ns * sum(share for names, share in hot.paths if not any(n.startswith(_COMPILED) for n in names)))
-        for hot in within
-    )
-    share = eager_ns / max(1, sum(hot.spent_ns for hot in forward))
-    return {phase: int(share * _held(phase, tables.steady_parts)) for phase in ENTRY_NS}
-
-
-def _held(phase: Phase, parts: Mapping[tuple[Phase, Activity], int]) -> int:
-    return sum(parts.get((phase, activity), 0) for activity in _RUNNING)
-
-
-_RUNNING = (Activity.COMPUTE, Activity.PYTHON, Activity.UNKNOWN)
-
-
-def _stakes(phase: Phase, ns: int, parts: Mapping[tuple[Phase, Activity], int]) -> Iterator[Stake]:
-    """Yield *ns*, but no more than half of what the pass ran, over its entries in proportion."""
-    held = _held(phase, parts)
-    ns = min(ns, int(MOST_OF_PASS * held))
-    for activity in _RUNNING:
-        here = parts.get((phase, activity), 0)
-        if here and ns:
-            part = ns * here // held
-            ns, held = ns - part, held - here
-            yield Stake(phase, activity, part)
+    return uncompiled_ns([told.text("frame") or "" for told in line.skips], tables)
