@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accounts.made import MS, OPT, B, F, rank, row, rows, run
+from made import MS, OPT, B, F, rank, row, rows, run
 
 from unstall.accounts.segment import segment
 from unstall.accounts.windows import windows_of

@@ -5,6 +5,7 @@ Each fault is a fragment at one or more places of the same script, so that takin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -44,7 +45,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     {settings}
     words = nn.Linear(2000, 1000).requires_grad_(False)  # kept with the model, not trained
-    net = nn.Sequential(nn.Linear(64, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 10))
+    net = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
     opt = torch.optim.SGD(net.parameters(), lr=0.01)
     loader = DataLoader(Rows(), batch_size=64, num_workers=1, worker_init_fn=begin, persistent_workers={persistent})
 
@@ -58,14 +59,16 @@ if __name__ == "__main__":
             step += 1
             {batch}
             loss = loss_of(x, y)
+            {loss}
             opt.zero_grad()
-            loss.backward()
+            loss.backward(retain_graph={keep})
             opt.step()
             {after}
 """
 
-PLACES = ("rows", "item", "worker", "settings", "persistent", "model", "batch", "after")
-_SOUND = {"rows": "64 * 160", "persistent": "True", "settings": "torch.set_num_threads(2)"}
+PLACES = ("rows", "item", "worker", "settings", "persistent", "model", "batch", "loss", "keep", "after")
+_SOUND = {"rows": "64 * 160", "persistent": "True", "settings": "torch.set_num_threads(2)", "keep": "False"}
+_VALUES = ("rows", "persistent", "keep")  # places that hold one value; the others hold statements
 
 FAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -85,7 +88,10 @@ FAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "host/anomaly-detection": {"settings": "torch.autograd.set_detect_anomaly(True)"},
         "host/collecting-garbage": {"settings": "alive = [[n] for n in range(300_000)]", "after": "gc.collect()"},
         "kernels/too-few-threads": {"settings": "torch.set_num_threads(1)"},
-        "memory/graph-kept-alive": {"after": "total = total + loss; total.item()"},
+        "memory/graph-kept-alive": {
+            "loss": "total = 0.9 * total + 0.1 * net[0].bias.mean(); loss = loss + 0.01 * total.square()",
+            "keep": "True",
+        },
         "compiler/recompile-storm": {
             "model": "torch._dynamo.config.recompile_limit = 200; "
             'loss_of = torch.compile(loss_of, backend="eager", dynamic=False)',
@@ -93,6 +99,15 @@ FAULTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
+
+
+# GNU OpenMP does not work in a forked process whose parent has used it: the worker hangs, with us and without.
+IMPOSSIBLE = frozenset({frozenset({"data/workers-respawned", "data/threads-in-workers"})})
+
+
+def pairs_of(faults: Iterable[str]) -> list[tuple[str, str]]:
+    """Return every pair of *faults* that can be planted together."""
+    return [pair for pair in itertools.combinations(faults, 2) if frozenset(pair) not in IMPOSSIBLE]
 
 
 def script_with(faults: Iterable[str]) -> str:
@@ -106,10 +121,9 @@ def script_with(faults: Iterable[str]) -> str:
         for place, code in FAULTS[fault].items():
             lines[place].append(code)
     filled = {
-        place: lines[place][-1] if place in ("rows", "persistent") and lines[place] else _SOUND.get(place, "pass")
-        for place in PLACES
+        place: lines[place][-1] if place in _VALUES and lines[place] else _SOUND.get(place, "pass") for place in PLACES
     }
-    for place in ("item", "worker", "settings", "model", "batch", "after"):
+    for place in set(PLACES) - set(_VALUES):
         filled[place] = "; ".join([*([filled[place]] if place == "settings" else []), *lines[place]]) or "pass"
     return _SCRIPT.format(**filled)
 
