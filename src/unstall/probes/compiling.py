@@ -195,6 +195,8 @@ class Compiling:
                     "target": f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else "",
                     "name": code.co_name if code else "",
                     "bare": model is None,
+                    "model": isinstance(model, torch.nn.Module),
+                    "off": switched_off(),
                     "step": self.recorder.step,
                     "settings": {name: str(value) for name, value in kwargs.items()},
                     **(repeated(model) if isinstance(model, torch.nn.Module) else {}),
@@ -202,6 +204,13 @@ class Compiling:
             }
         )
         self.sites += 1
+
+
+def switched_off() -> bool:
+    """Return whether the compiler is told to do nothing."""
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")):
+        return True
+    return bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
 
 
 def repeated(model: torch.nn.Module) -> dict[str, object]:
