@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts.code import line_at
+from unstall.accounts.contents import padding_of
 from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
 from unstall.model.run import Facts, Fetches, Place, Rank
@@ -18,6 +19,7 @@ from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind, Phase
 
 MAIN_PROCESS = 0xFFFF
 SKIPPED = 2  # first batches of a worker: imports, first touches and cold files
+SLOW = 3  # times the median: such a batch is not like the others
 # part of a library's path -> the configuration key that its loaders are set by
 KEYS = (("transformers/trainer", "TrainingArguments.dataloader_num_workers"),)
 
@@ -80,6 +82,11 @@ class _Spans:
                 total += int(self.events.end_ns[n] - self.events.start_ns[n])
         return total
 
+    def ready(self, rows: list[int]) -> list[int]:
+        """Return how long each batch took to get that was ready before, of waits for workers."""
+        waits = [n for n in rows if self.events.kind[n] == Kind.WAIT_DATA and self.events.value[n] > 0]
+        return self.lengths(waits)
+
     def wait_ns(self, rows: list[int]) -> int:
         return int((sum(self.lengths(rows)) - self.stopped_within(rows)) * self.scale)
 
@@ -106,6 +113,8 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
     workers = _whole(facts.number("num_workers"))
     iterators = _iterators(number, seen)
     cost = _cost(number, workers or 0, rank.fetches)
+    ready = seen.ready(rows)
+    contents = rank.facts.family("contents").get(number, Facts())
     return LoaderUse(
         number,
         _site(facts, project),
@@ -135,6 +144,11 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
         collate=facts.text("collate") or "",
         made=_whole(rank.facts.number(f"made:{number}")) or 1,
         iterable=facts.flag("iterable") or False,
+        ready_ns=int(np.median(ready)) if ready else 0,
+        ready_batches=len(ready),
+        tensors=contents.number("tensors"),
+        objects=contents.number("objects"),
+        padding=padding_of(contents, rank),
         **cost,
     )
 
@@ -208,6 +222,9 @@ class _Cost(TypedDict, total=False):
     nbytes: int
     draws_random: bool | None
     samples: int
+    batch_mean_ns: int
+    batch_slow_ns: int
+    slow_share: float
 
 
 def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
@@ -227,7 +244,12 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
         looked = (fetches.flags & RANDOM_SEEN) > 0
     drawn = bool((fetches.flags[looked] & RANDOM_DRAWN).any()) if looked.any() else None
     wall, cpu, queued = median(fetches.wall_ns), median(fetches.cpu_ns), median(fetches.run_queue_ns)
+    walls = fetches.wall_ns[mine]
+    slow = walls[walls > SLOW * wall]
     return {
+        "batch_mean_ns": int(walls.mean()),
+        "batch_slow_ns": int(slow.mean()) if slow.size else 0,
+        "slow_share": slow.size / walls.size,
         "batch_wall_ns": wall,
         "batch_cpu_ns": cpu,
         "batch_run_queue_ns": queued,

@@ -105,6 +105,26 @@ class BatchLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Padding:
+    """How the rows of a loader's largest padded tensor are filled up, means over the batches that were looked at.
+
+    Attributes:
+        width: positions of a row; length: those with data, mean; longest: of the longest row of a batch.
+        part: share of the batch's bytes that is padded alike.
+        same_width: whether all batches were as wide; looks: how many were looked at.
+        skipped: the user's code packs the rows (``pack_padded_sequence``, nested tensors), so that padding is not computed.
+    """
+
+    width: float
+    length: float
+    longest: float
+    part: float
+    same_width: bool
+    looks: int
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderUse:
     """One loader (or a function that makes the batch) as the loop used it.
 
@@ -128,6 +148,11 @@ class LoaderUse:
         getitem_ns, collate_ns, pickle_ns: parts of it, medians; None where not observed.
         nbytes: size of a batch, median.
         worker_threads: threads that a worker's tensor operations may use; None where not observed.
+        batch_mean_ns, batch_slow_ns: mean of the batches' wall time, and mean of those above three times the median (0 where
+            there are none); slow_share: how many those are.
+        ready_ns: what the loop takes to get a batch that is ready, median; ready_batches: how many were ready, of
+            *batches*; both where there are workers.
+        tensors, objects: tensors and other objects in a batch, means; None where not looked at. padding: None for no padding.
         draws_random: whether making a batch changed the state of a global random generator; None where not observed.
     """
 
@@ -170,6 +195,14 @@ class LoaderUse:
     collate: str = ""
     made: int = 1
     iterable: bool = False
+    batch_mean_ns: int = 0
+    batch_slow_ns: int = 0
+    slow_share: float = 0.0
+    ready_ns: int = 0
+    ready_batches: int = 0
+    tensors: float | None = None
+    objects: float | None = None
+    padding: Padding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from torch.utils.data import dataloader
 
 from unstall.model.wire import ACTIVITIES, Activity, Kind, Phase, cell
-from unstall.probes._around import around
+from unstall.probes._around import around, is_compiling
+from unstall.probes._contents import Contents
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site, is_users
 
@@ -26,6 +29,7 @@ LOAD, WAIT_DATA, BETWEEN, EVALUATE, FETCH, KIND_LOAD, KIND_WAIT_DATA = (
     int(Kind.LOAD),
     int(Kind.WAIT_DATA),
 )
+LOOKS, THEN_ONE_IN = 4, 1024  # batches looked at from the start, after the very first; a look takes up to a millisecond
 IN_BETWEEN = cell(BETWEEN, Activity.UNKNOWN)
 _SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
 
@@ -54,11 +58,14 @@ class Loaders:
         self.trains: set[int] = set()
         self.last = -1  # number of the loader of the last batch
         self.taken: tuple[Callable[[], object], int, str] = (lambda: self, -1, "")  # its iterator, its number and name
+        self.batches = 0
+        self.contents: dict[int, Contents] = {}
+        self.looks = Probe("contents", probe.recorder)  # what a batch may be has no end: an error ends the looks only
         self.recorder.loaders = self
         loader, iterator = dataloader.DataLoader, dataloader._BaseDataLoaderIter
         loader.__init__ = around(probe, loader.__init__, self.made, lambda _: None)
         loader.__iter__ = self.iterating(loader.__iter__)
-        iterator.__next__ = around(probe, iterator.__next__, self.before_batch, self.after_batch)
+        iterator.__next__ = self.looking(around(probe, iterator.__next__, self.before_batch, self.after_batch))
         workers = dataloader._MultiProcessingDataLoaderIter
         workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.after_stop)
 
@@ -178,6 +185,26 @@ class Loaders:
     def after_batch(self, token: tuple[int, int, str, int, int]) -> None:
         depth, start, name, ready, kind = token
         self.recorder.span(kind, start, self.recorder.accounting.leave(depth), name, ready)
+
+    def looking(self, original: Any) -> Any:
+        """Wrap ``__next__``: seldom, look at what the batch holds."""
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:
+            batch = original(iterator)
+            if not is_compiling():
+                self.batches = count = self.batches + 1
+                if count % THEN_ONE_IN == 0 or 1 < count <= 1 + LOOKS:
+                    self.look(batch)
+            return batch
+
+        return __next__
+
+    def look(self, batch: object) -> None:
+        if self.probe.on and self.looks.on and get_ident() == self.recorder.thread:
+            with self.looks.guard():
+                contents = self.contents.setdefault(self.last, Contents())
+                self.recorder.fact({f"contents:{self.last}": contents.look(batch)})
 
     def reached_forward(self) -> None:
         """The last batch taken reached a forward with gradients: its loader trains."""
