@@ -19,7 +19,9 @@ PYTHONS_LETTERS = frozenset("bBcdEiIOPsSuWxX")  # options of one letter that Pyt
     short_help="Run a training, and tell which line makes it slow.",
 )
 @click.option("--steps", type=COUNT, metavar="N", help="Stop the training after N steady steps, and report.")
-@click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Steps that are not steady yet, at the start.")
+@click.option(
+    "--warmup", type=click.IntRange(min=0), metavar="N", help="Leave the first N steps out of the statistics."
+)
 @click.option("--seconds", type=POSITIVE, metavar="S", help="Stop the training after S seconds, and report.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to put the recording."
