@@ -64,6 +64,10 @@ class Evidence:
         return self._segments.steps.steady_count
 
     @cached_property
+    def rank_steps(self) -> int:
+        return max(1, self.steady_steps * len(self._run.ranks))
+
+    @cached_property
     def step_ns(self) -> int:
         steps = self._segments.steps
         length = (steps.end_SR - steps.start_SR).max(axis=1, initial=0) / np.maximum(1, steps.weight_S)

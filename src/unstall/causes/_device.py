@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from unstall.model.finding import Line, Operator, Stake, Where
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.run import Run
-from unstall.model.tables import Idling, Tables
+from unstall.model.tables import Idling
 from unstall.model.trace import Call
 
 Parts = Mapping[tuple[Phase, Activity, Device], int]
@@ -64,11 +64,6 @@ def total(stakes: Sequence[Stake]) -> int:
 def where(line: Line | None, name: str, phase: Phase) -> Where:
     """Return the user's line, or what can be named where no stack was recorded."""
     return line if line is not None else Operator(name, phase.name.lower())
-
-
-def rank_steps(run: Run, tables: Tables) -> int:
-    """Return among how many steps the time of the steady steps of all ranks is spread."""
-    return max(1, tables.steady_steps * len(run.ranks))
 
 
 def has_stacks(run: Run) -> bool:

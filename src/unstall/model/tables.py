@@ -548,6 +548,10 @@ class Tables(Protocol):
         """Steady steps of the training (rolled-up ones counted each)."""
 
     @property
+    def rank_steps(self) -> int:
+        """Steady steps times ranks, 1 at least: what ledger time of all ranks is divided by to be time a step."""
+
+    @property
     def step_ns(self) -> int:
         """Median wall time of a steady step, 0 where there is none."""
 

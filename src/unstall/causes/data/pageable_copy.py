@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._device import Parts, idle_stakes, merged, percent, rank_steps, spread, total, where
+from unstall.causes._device import Parts, idle_stakes, merged, percent, spread, total, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -99,7 +99,7 @@ class PageableCopy(Cause):
         if use is None or not copies:
             return
         stakes = _stakes(copies, use, tables.device_parts)
-        cost, steps = total(stakes), rank_steps(run, tables)
+        cost, steps = total(stakes), tables.rank_steps
         if cost < LEAST_SHARE * max(1, tables.steady_ns):
             return
         worst = max(copies, key=lambda copy: (copy.exposed_ns, copy.host_ns))

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._device import idle_stakes, percent, rank_steps, where
+from unstall.causes._device import idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -91,7 +91,7 @@ class StarvedDevice(Cause):
         if use is None:
             return
         rows = sorted((row for row in use.idling if row.why is Idle.DATA), key=lambda row: -row.ns)
-        lost, steps = sum(row.ns for row in rows), rank_steps(run, tables)
+        lost, steps = sum(row.ns for row in rows), tables.rank_steps
         if not rows or lost < LEAST_SHARE * max(1, tables.steady_ns):
             return
         fetching = sum(ns for (phase, _), ns in tables.steady_parts.items() if phase is Phase.FETCH)

@@ -174,7 +174,7 @@ class StarvedLoader(Cause):
                     yield from self._of(use, wait, run, tables)
 
     def _of(self, use: LoaderUse, wait: Wait, run: Run, tables: Tables) -> Iterator[Finding]:
-        step_ns = tables.steady_ns / max(1, tables.steady_steps)
+        step_ns = tables.steady_ns / tables.rank_steps
         rest_ns = step_ns - wait.step_ns
         workers, predicted = advised(use, tables.cores, rest_ns)
         hidden = wait.step_ns
@@ -210,7 +210,7 @@ class StarvedLoader(Cause):
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         use = next(use for use in tables.loaders if use.trains and place_of(use, run) == finding.where)
-        rest_ns = (tables.steady_ns - use.wait_ns) / max(1, tables.steady_steps)
+        rest_ns = tables.steady_ns / tables.rank_steps - use.wait_ns / max(1, tables.steady_steps)
         workers, _ = advised(use, tables.cores, rest_ns)
         safety = tables.input_safety
         why = (

@@ -186,7 +186,7 @@ class ThreadsInWorkers(Cause):
 
 def _gone(use: LoaderUse, wait: Wait, tables: Tables, cpu_ns: int) -> float:
     """Return the share of the wait that goes where a batch takes *cpu_ns* on one thread of each worker."""
-    step_ns = tables.steady_ns / max(1, tables.steady_steps) if wait.step_ns <= tables.step_ns else wait.step_ns
+    step_ns = tables.steady_ns / tables.rank_steps if wait.step_ns <= tables.step_ns else wait.step_ns
     rest_ns = max(0.0, step_ns - wait.step_ns)
     busy = tables.cores.busy_outside_fetch
     work = rest_ns * (1.0 if busy is None else busy) + cpu_ns * use.per_step

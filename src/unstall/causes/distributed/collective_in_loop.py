@@ -179,7 +179,7 @@ class CollectiveInLoop(Cause):
     def _of(self, group: Sequence[Collectives], run: Run, tables: Tables) -> Finding:
         worst = max(group, key=lambda call: call.together_ns)
         spent, waited = sum(call.together_ns for call in group), sum(call.spent_ns for call in group)
-        rank_steps = max(1, tables.steady_steps) * len(run.ranks)
+        rank_steps = tables.rank_steps
         share = spent / max(1, tables.steady_ns)
         names = " and ".join(dict.fromkeys(call.operation for call in group))
         stakes = tuple(

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._device import percent, rank_steps, spread, total, where
+from unstall.causes._device import percent, spread, total, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -106,7 +106,7 @@ class ExposedCollective(Cause):
     ) -> Finding:
         worst = max(group, key=lambda collective: collective.exposed_ns)
         stakes = spread(_cost(group), tables.device_parts, Device.COLLECTIVE)
-        cost, steps = total(stakes), rank_steps(run, tables)
+        cost, steps = total(stakes), tables.rank_steps
         waited = None if any(c.waited_ns is None for c in group) else sum(c.waited_ns or 0 for c in group)
         late = waited is not None and waited >= 0.5 * sum(c.exposed_ns for c in group)
         hidden = min(cost, use.compute_ns)

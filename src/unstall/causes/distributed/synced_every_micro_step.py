@@ -121,7 +121,7 @@ class SyncedEveryMicroStep(Cause):
         where = _backward_line(run, tables)
         if where is None or spent < LEAST_SHARE * max(1, tables.steady_ns):
             return
-        rank_steps = max(1, tables.steady_steps) * len(run.ranks)
+        rank_steps = tables.rank_steps
         yield Finding(
             self.id,
             f"All ranks average the gradients in each of the {passes} backward passes of a step; all but the last wait in "

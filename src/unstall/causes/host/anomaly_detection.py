@@ -176,7 +176,7 @@ print(round(loss.item(), 4))
         stakes = (*counted, Stake(Phase.BACKWARD, Activity.COMPUTE, int(low))) if low else counted
         if tracebacks + low < LEAST_SHARE * tables.steady_ns:
             return
-        steps = max(1, tables.steady_steps)
+        steps = tables.rank_steps
         where = _where(place, facts.text("anomaly.through") or "")
         yield Finding(
             self.id,

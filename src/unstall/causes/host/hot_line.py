@@ -149,7 +149,7 @@ class HotLineCause(Cause):
 
     def _of(self, spot: Spot, fault: bool, tables: Tables) -> Finding:
         share = spot.spent_ns / tables.steady_ns
-        a_step = spot.spent_ns // max(1, tables.steady_steps)
+        a_step = spot.spent_ns // tables.rank_steps
         evidence = [
             Evidence("time on it, a step", a_step, "ns a step", "rank 0: stack samples x ledger"),
             Evidence("stack samples on it", spot.samples, "count", "rank 0: stack samples"),

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._device import idle_stakes, percent, rank_steps, where
+from unstall.causes._device import idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -135,7 +135,7 @@ class SyncEveryStep(Cause):
 
     def _finding(self, group: Sequence[Syncs], use: DeviceUse, run: Run, tables: Tables) -> Finding:
         worst = max(group, key=lambda sync: min(sync.ns, sync.idle_ns))
-        cost, steps = _cost(group), rank_steps(run, tables)
+        cost, steps = _cost(group), tables.rank_steps
         stakes = idle_stakes(_idle_after(group, use), cost)
         waited, idle = sum(sync.ns for sync in group), sum(sync.idle_ns for sync in group)
         calls = sum(sync.per_step for sync in group)

@@ -285,7 +285,7 @@ print(round(loss.item(), 4))
                 yield self._of(group, spent, error, tables)
 
     def _of(self, group: Sequence[Written], spent: int, error: float, tables: Tables) -> Finding:
-        steps, worst = max(1, tables.steady_steps), group[0]
+        steps, worst = tables.rank_steps, group[0]
         share, phase = spent / max(1, tables.steady_ns), worst.hot.phase
         in_phase = sum(hot.spent_ns for hot in tables.lines if hot.phase is phase)
         growth = _growth(phase, tables) if spent >= 0.5 * in_phase else None

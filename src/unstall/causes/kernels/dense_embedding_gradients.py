@@ -137,7 +137,7 @@ class DenseEmbeddingGradients(Cause):
                 yield self._of(made, walked, held, tables)
 
     def _of(self, made: _Tables, walked: float, held: int, tables: Tables) -> Finding:
-        steps = max(1, tables.steady_steps)
+        steps = tables.rank_steps
         backward = tables.steady_parts.get((Phase.BACKWARD, Activity.COMPUTE), 0)
         filled = min(IN_BACKWARD * walked, float(backward))
         which = (

@@ -115,7 +115,7 @@ print(loss.item())
         if share < MOSTLY or where is None:
             return
         compute = {e: ns for e, ns in tables.steady_parts.items() if e[0] in IN_TORCH and e[1] is Activity.COMPUTE}
-        compute_ns, steps = sum(compute.values()), max(1, tables.steady_steps)
+        compute_ns, steps = sum(compute.values()), tables.rank_steps
         work = compute_ns / max(1, tables.steady_ns)
         low, claimed, high = (part * share * compute_ns for part in SAVED)
         if claimed < LEAST_SHARE * tables.steady_ns:

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._device import percent, rank_steps, spread, total, where
+from unstall.causes._device import percent, spread, total, where
 from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
@@ -119,7 +119,7 @@ class FullPrecisionMatmul(Cause):
 
     def _finding(self, full: Sequence[Kernels], worst: Kernels, units: Units, run: Run, tables: Tables) -> Finding:
         stakes = spread(sum(kernel.critical_ns for kernel in full), tables.device_parts, Device.COMPUTE)
-        cost, steps = total(stakes), rank_steps(run, tables)
+        cost, steps = total(stakes), tables.rank_steps
         mean = sum(kernel.ns for kernel in full) / max(1, sum(kernel.count for kernel in full))
         least = units.least if mean > SMALL_NS else 1.0
         share = cost / max(1, tables.steady_ns)

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
-from unstall.causes._device import DILATED, has_stacks, idle_stakes, percent, rank_steps, where
+from unstall.causes._device import DILATED, has_stacks, idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
@@ -105,7 +105,7 @@ class LaunchBound(Cause):
             return
         rows = [row for row in use.idling if _is_launching(row)]
         lost, gaps = sum(row.ns for row in rows), sum(row.gaps for row in rows)
-        steps = rank_steps(run, tables)
+        steps = tables.rank_steps
         short = 0 < _kernel_ns(use) <= SHORT_KERNEL_NS
         least = LEAST_WITH_STACKS if has_stacks(run) else LEAST_SHARE
         few = use.launches_per_step < LEAST_LAUNCHES or gaps < LEAST_GAPS * steps

@@ -139,8 +139,8 @@ print(loss.item())
             for e, ns in tables.steady_parts.items()
             if e[0] in IN_TORCH and e[1] in (Activity.COMPUTE, Activity.STARVED)
         }
-        compute_ns, steps = sum(compute.values()), max(1, tables.steady_steps)
-        each_ns = operation_ns(compute_ns / steps / max(1, tables.cores.ranks_here), run)
+        compute_ns, steps = sum(compute.values()), tables.rank_steps
+        each_ns = operation_ns(compute_ns / steps, run)
         if compute_ns < LEAST_COMPUTE * tables.steady_ns or each_ns < LEAST_OPERATION_NS or _walks(tables):
             return
         busy = _busy_besides(tables)

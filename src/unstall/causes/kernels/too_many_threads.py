@@ -114,7 +114,7 @@ print(loss.item())
         if threads is None or threads < EXCESS * cores or (starved is not None and starved < LEAST_STARVED):
             return
         stakes = _stakes(tables, 1 - cores / threads, observed=starved is not None)
-        claim_ns, steps = sum(stake.ns for stake in stakes), max(1, tables.steady_steps)
+        claim_ns, steps = sum(stake.ns for stake in stakes), tables.rank_steps
         if claim_ns < LEAST_SHARE * tables.steady_ns:
             return
         rest_ns = sum(

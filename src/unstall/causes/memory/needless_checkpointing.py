@@ -114,7 +114,7 @@ print(loss.item())
             return
         held = {entry: ns for entry, ns in tables.steady_parts.items() if entry[0] is Phase.BACKWARD}
         share = again.spent_ns / max(1, sum(held.values()))
-        steps = max(1, tables.steady_steps)
+        steps = tables.rank_steps
         yield Finding(
             self.id,
             f"Checkpointing repeats the forward pass, {share:.0%} of backward, with {peak / has:.0%} of memory used.",
