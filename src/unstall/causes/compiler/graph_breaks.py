@@ -49,7 +49,8 @@ LEAST_OF_ENTRY = 0.5  # of it, on a faster machine
 
 # breaks that someone meant, or that no one can take away
 _MEANT = re.compile(
-    r"disable\(\)|marked as skipped by|graph_break\(\)|[Tt]ensor\.backward|autograd\.backward|recompile.limit|cache.size"
+    r"disable\(\)|graph_break\(\)|intentionally marked.*[/\\]torch[/\\]|[Tt]ensor\.backward|autograd\.backward"
+    r"|recompile.limit|cache.size"
 )
 _OF_TORCH = re.compile(r"[/\\]torch[/\\](optim|_dynamo|autograd|distributed|utils)[/\\]")
 _MODULES = "torch.nn.modules.module."
@@ -209,6 +210,13 @@ class GraphBreaks(Cause):
             "the compiled optimizer's own",
             _given(10, library="/env/site-packages/torch/optim/adam.py:30:step"),
         ),
+        Silent(
+            _PICTURE,
+            "torch's own mark on its optimizers",
+            _given(
+                10, "Dynamo developers have intentionally marked that `Adam.step` in file `/env/torch/optim/a.py` not"
+            ),
+        ),
         Silent(_PICTURE, "it belongs to the evaluation", _given(10, compiles=(_EVALUATED,))),
     )
 
@@ -239,12 +247,13 @@ class GraphBreaks(Cause):
         steps = max(1, tables.steady_steps)
         fused = fuses(facts)
         on_line_ns = sum(_alone_ns(hot) for hot in tables.lines if _same(hot.line, line.where))
-        entries_ns = {phase: int(ns * line.entries * steps) for phase, ns in ENTRY_NS.items()}
+        entries_ns = {phase: int(ns * line.entries * steps) for phase, ns in _entry(line, tables.compiles).items()}
         left_ns = _left_ns(line, tables) if fused else {}
+        first = next(iter(entries_ns))  # the line itself is run there
         claims = {
-            phase: max(entries_ns[phase], on_line_ns if phase is Phase.FORWARD else 0)
+            phase: max(entries_ns.get(phase, 0), on_line_ns if phase is first else 0)
             + int(LEFT_LOST * left_ns.get(phase, 0))
-            for phase in ENTRY_NS
+            for phase in (*entries_ns, *(left for left in left_ns if left not in entries_ns))
         }
         stakes = tuple(stake for phase, ns in claims.items() for stake in stakes_in(phase, ns, tables.steady_parts))
         spent_ns = sum(stake.ns for stake in stakes)
@@ -308,12 +317,21 @@ def _only_evaluated(line: _Broken, windows: Sequence[Compile]) -> bool:
     return phases == {Phase.EVALUATE}
 
 
+def _entry(line: _Broken, windows: Sequence[Compile]) -> Mapping[Phase, int]:
+    """Return what a piece more costs, by phase: what is compiled outside of the forward pass has no backward."""
+    ids = {told.text("id") for told in line.breaks}
+    phases = {window.phase for window in windows if window.compile_id.split("_")[0] in ids} - {Phase.EVALUATE}
+    other = min(phases - {Phase.BACKWARD}, default=Phase.FORWARD)
+    return ENTRY_NS if not phases or Phase.FORWARD in phases else {other: ENTRY_NS[Phase.FORWARD]}
+
+
 def _count(broken: Sequence[_Broken], facts: Facts, windows: Sequence[Compile]) -> None:
     """Fill in how often a step meets each line; where no step was counted, once where it did not heal."""
     pieces = facts.known.get("pieces")
     counted = Facts(pieces) if isinstance(pieces, dict) else Facts()
     steps = counted.number("steps") or 0
     resumed, entered = _numbers(counted, "resumed"), _numbers(counted, "entered")
+    alone = len(facts.family("graph_break")) == sum(len(line.breaks) for line in broken) and len(broken) == 1
     for line in broken:
         if not steps or not (resumed or entered):
             heals = _healed(line, windows)
@@ -321,7 +339,7 @@ def _count(broken: Sequence[_Broken], facts: Facts, windows: Sequence[Compile]) 
             continue
         at = line.breaks[0].text("at") or ""
         # a break in what another function calls breaks that one, too, under the line of its call
-        own = sum(resumed.values()) if len(broken) == 1 else resumed.get(at.rpartition(":")[0], 0.0)
+        own = sum(resumed.values()) if alone else resumed.get(at.rpartition(":")[0], 0.0)
         frames = {(told.text("frame") or "").rpartition(":")[0] for told in line.skips}
         line.entries, line.left = own / steps, sum(entered.get(frame, 0.0) for frame in frames) / steps
 
