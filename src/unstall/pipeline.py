@@ -17,6 +17,7 @@ from unstall.accounts.label import Labelled, label
 from unstall.accounts.segment import Segments, segment
 from unstall.accounts.tabulate import tabulate
 from unstall.accounts.tracks import tracks
+from unstall.accounts.warnings import warnings
 from unstall.accounts.windows import cost, windows_of, with_device
 from unstall.causes import Cause, load
 from unstall.causes._explain import explain
@@ -282,7 +283,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         remedies=said.remedies,
         candidates=said.candidates,
         abstained=said.abstained,
-        warnings=_warnings(recorded, ended, summary.starved(ledger, steps, tables.cores, threads), steps.steady_count),
+        warnings=warnings(recorded, summary.starved(ledger, steps, tables.cores, threads), steps.steady_count),
         ranks=summary.rank_summaries(ledger, steps, recorded),
         observed=tuple(sorted(recorded.coverage.observed)),
         missing=recorded.coverage.missing,
@@ -304,46 +305,6 @@ def _load(tables: Evidence) -> str:
     if cores.others_busy is None:
         return ""
     return f"other programs kept {cores.others_busy:.1f} of {cores.usable:g} cores busy"
-
-
-def _warnings(recorded: Run, ended: reader.Ended, starved: str, steady: int) -> tuple[str, ...]:
-    said = [starved] if starved else []
-    said += [f"probe {message}" for message in recorded.coverage.trouble]
-    cut = recorded.facts.known.get("cut")
-    if isinstance(cut, list) and cut:
-        said.append(
-            f"the recording of {', '.join(map(str, cut))} ends in the middle of a record; what came before it was read"
-        )
-    if lost := recorded.facts.text("lost"):
-        said.append(
-            f"the recording of {_who(recorded, 'lost_ranks')} ends early: {lost}. "
-            "The training went on; its later steps are not in the account"
-        )
-    if recorded.facts.flag("ended") is False:
-        said.append(
-            f"{_who(recorded, 'cut_off_ranks')} ended without saying so (os._exit or a kill); "
-            "up to 50 ms and its last step are not in the account"
-        )
-    if recorded.facts.flag("second_thread"):
-        said.append("two threads trained in one process; the account is of the first one")
-    if recorded.missing_ranks:
-        said.append(
-            f"ranks {', '.join(map(str, recorded.missing_ranks))} left no recording; the account is of the others"
-        )
-    if others := int(recorded.facts.number("others") or 0):
-        said.append(f"{others} more process(es) trained; the account is of the longest training")
-    if steady < 5:
-        said.append(f"only {steady} steady steps: shares are rough. Let it run longer")
-    if ended.exit_code:
-        said.append(f"the command ended with exit code {ended.exit_code}; the account is of the time until then")
-    return tuple(said)
-
-
-def _who(recorded: Run, fact: str) -> str:
-    """Return the ranks that *fact* lists, in words."""
-    ranks = recorded.facts.known.get(fact)
-    several = len(recorded.ranks) > 1 and isinstance(ranks, list)
-    return f"rank {', '.join(map(str, ranks))}" if several and isinstance(ranks, list) else "the training"
 
 
 def _empty(folder: Path, why: str, job: Job, argv: list[str], launched: supervise.Ended) -> Report:

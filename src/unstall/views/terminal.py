@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -93,12 +94,21 @@ def _header(report: Report, width: int) -> Iterator[RenderableType]:
     if report.stopped_by_us:
         yield Text(f"Stopped by unstall: {report.stop_reason or 'it had measured enough'}.", "dim")
     elif report.exit_code:
-        ended = f"The training ended with exit code {report.exit_code}; this is the account up to there."
+        ended = f"The training ended with {_ending(report.exit_code)}; this is the account up to there."
         yield Text(ended, "bold yellow")
     if report.traced is not None:
         yield Text(_coverage(report.traced, report), "dim")
     for warning in report.warnings:
         yield Text.assemble(("! ", "bold yellow"), (warning, "yellow"))
+
+
+def _ending(code: int) -> str:
+    """Return an exit code in words; 128 + N, or -N, is what signal N leaves."""
+    number = -code if code < 0 else code - 128
+    try:
+        return f"exit code {code} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"exit code {code}"
 
 
 def command_of(report: Report) -> str:
