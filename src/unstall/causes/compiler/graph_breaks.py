@@ -291,8 +291,10 @@ class GraphBreaks(Cause):
 
 def _title(line: _Broken) -> str:
     if line.entries:
-        return f"The compiled graph breaks at this line {line.entries:.3g} times a step."
-    return f"A break at this line leaves {line.left:.3g} calls a step uncompiled, from their first line to the last."
+        pieces = "piece" if line.entries == 1 else "pieces"
+        return f"The compiled graph breaks at this line: each step enters {line.entries:.3g} {pieces} more."
+    calls = "call" if line.left == 1 else "calls"
+    return f"A break at this line leaves the whole function uncompiled, in {line.left:.3g} {calls} a step."
 
 
 def _lines(facts: Facts, tables: Tables) -> list[_Broken]:
