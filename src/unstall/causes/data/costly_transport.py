@@ -145,7 +145,7 @@ class CostlyTransport(Cause):
     def _of(self, use: LoaderUse, run: Run, tables: Tables) -> Iterator[Finding]:
         each = use.ready_ns - HANDED_NS
         ns = min(use.wait_ns, each * use.ready_batches)
-        if each < LEAST_NS or ns < LEAST_SHARE * tables.steady_ns:
+        if each < LEAST_NS or ns / max(1, tables.steady_steps) < LEAST_SHARE * tables.steady_ns / tables.rank_steps:
             return
         line = heaviest(tables.batch_lines, "collate")
         seen = (

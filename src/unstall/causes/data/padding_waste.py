@@ -155,7 +155,7 @@ class PaddingWaste(Cause):
         line = heaviest(tables.batch_lines, "collate")
         known = line is not None and line.samples >= LEAST_SAMPLES
         needed = "no row needs" if is_fixed(padding) else "stands beside the longest row of a batch"
-        saved = sum(stake.ns for stake in stakes) / max(1, tables.steady_steps)
+        saved = sum(stake.ns for stake in stakes) / tables.rank_steps
         return Finding(
             self.id,
             f"{1 - padding.length / padding.width:.0%} of the positions that the model computes are padding "

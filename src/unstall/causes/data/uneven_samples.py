@@ -189,4 +189,4 @@ def _ahead(use: LoaderUse) -> int:
 
 
 def _rest_ns(use: LoaderUse, tables: Tables) -> float:
-    return (tables.steady_ns - use.wait_ns) / max(1, tables.steady_steps)
+    return tables.steady_ns / tables.rank_steps - use.wait_ns / max(1, tables.steady_steps)
