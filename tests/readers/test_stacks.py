@@ -45,3 +45,11 @@ def test_the_training_threads_samples_are_taken_and_no_others(label: str, thread
 def test_another_thread_whose_native_id_is_not_known_is_not_taken_for_the_main_one(tmp_path: Path) -> None:
     window(tmp_path, "thread (0x7F367E474B80): MainThread", 4720)
     assert PID not in stacks.read(tmp_path, {})[0]
+
+
+def test_a_file_name_that_was_read_while_it_changed_is_left_out(tmp_path: Path) -> None:
+    window(tmp_path, f"thread ({PID}): MainThread", PID)
+    path = tmp_path / f"stacks-{PID}-0.all.json"
+    path.write_text(path.read_text().replace("t.py", "t\\u0000.py"))
+    found = stacks.read(tmp_path, {})[0][PID]
+    assert {place.file for stack in found.stacks for place in stack} == {""}

@@ -43,7 +43,7 @@ def _of_line(file: str, line: int, changed: int) -> list[tuple[int, int, bool]]:
 def _changed(file: str) -> int:
     try:
         return os.stat(file).st_mtime_ns
-    except OSError:
+    except (OSError, ValueError):  # a frame read while it changed may name a file that cannot be
         return 0
 
 

@@ -49,6 +49,7 @@ class Fetching:
 
     def reset(self) -> None:
         self.count = 0
+        self.until, self.one_in = ALL_UNTIL, THEN_ONE_IN
         self.pickled_ns = 0
         self.collate_ns = 0
         self.queue = RunQueue()
@@ -72,7 +73,8 @@ class Fetching:
 
     def observing(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
-            if not self.probe.on:
+            self.count = count = self.count + 1
+            if not self.probe.on or (count > self.until and count % self.one_in):
                 return original(fetcher, index)
             token = None
             with self.probe.guard():
@@ -90,13 +92,11 @@ class Fetching:
         return fetch
 
     def before(self, fetcher: Any) -> Fetch | None:
-        self.count += 1
         if self.count == 1:
             self.find_out_who_we_are()
+            if self.worker == MAIN_PROCESS:
+                self.until, self.one_in = HERE_UNTIL, THEN_HERE_ONE_IN
         if self.worker is None:
-            return None
-        until, one_in = (HERE_UNTIL, THEN_HERE_ONE_IN) if self.worker == MAIN_PROCESS else (ALL_UNTIL, THEN_ONE_IN)
-        if self.count > until and self.count % one_in:
             return None
         self.collate_ns = 0
         token = Fetch(fetcher.collate_fn, self.look_at_generators())

@@ -65,7 +65,7 @@ class Loaders:
         loader, iterator = dataloader.DataLoader, dataloader._BaseDataLoaderIter
         loader.__init__ = around(probe, loader.__init__, self.made, lambda _: None)
         loader.__iter__ = self.iterating(loader.__iter__)
-        iterator.__next__ = self.looking(around(probe, iterator.__next__, self.before_batch, self.after_batch))
+        iterator.__next__ = self.taking(iterator.__next__)
         workers = dataloader._MultiProcessingDataLoaderIter
         workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.after_stop)
 
@@ -164,7 +164,8 @@ class Loaders:
         end = self.recorder.accounting.leave(depth)
         self.recorder.span(Kind.STOP, start, end, f"loader:{number}", number, rare=True)
 
-    def before_batch(self, iterator: Any) -> tuple[int, int, str, int, int]:
+    def before_batch(self, iterator: Any) -> tuple[int, str, int, int]:
+        """Open the fetch; return when that was, the loader's name, how many batches were ready, and the kind of span."""
         current, number, name = self.taken
         if current() is not iterator:
             number = self.of_iterator.get(iterator, -1)
@@ -175,33 +176,44 @@ class Loaders:
         ready = iterator._data_queue.qsize() if workers else 0
         if number not in self.trains:
             self.recorder.wants_batch = True
-            depth = self.enter(number, WAIT_DATA if workers else LOAD)
+            self.enter(number, WAIT_DATA if workers else LOAD)
         elif accounting.base == IN_BETWEEN:
-            depth = accounting.enter_phase(FETCH, WAIT_DATA if workers else LOAD)
+            accounting.enter_phase(FETCH, WAIT_DATA if workers else LOAD)
         else:
-            depth = self.enter(number, WAIT_DATA if workers else LOAD)
-        return depth, accounting.at, name, ready, KIND_WAIT_DATA if workers else KIND_LOAD
+            self.enter(number, WAIT_DATA if workers else LOAD)
+        return accounting.at, name, ready, KIND_WAIT_DATA if workers else KIND_LOAD
 
-    def after_batch(self, token: tuple[int, int, str, int, int]) -> None:
-        depth, start, name, ready, kind = token
-        self.recorder.span(kind, start, self.recorder.accounting.leave(depth), name, ready)
-
-    def looking(self, original: Any) -> Any:
-        """Wrap ``__next__``: seldom, look at what the batch holds."""
+    def taking(self, original: Any) -> Any:
+        """Wrap ``__next__``: time it, and seldom look at what the batch holds. In one function, as it is called each step."""
+        probe, recorder = self.probe, self.recorder
 
         @functools.wraps(original)
-        def __next__(iterator: Any) -> Any:
-            batch = original(iterator)
-            if not is_compiling():
-                self.batches = count = self.batches + 1
-                if count % THEN_ONE_IN == 0 or 1 < count <= 1 + LOOKS:
-                    self.look(batch)
+        def observed(iterator: Any) -> Any:
+            if is_compiling() or not probe.on or get_ident() != recorder.thread:
+                return original(iterator)
+            depth = recorder.accounting.depth
+            try:
+                start, name, ready, kind = self.before_batch(iterator)
+            except Exception as error:
+                recorder.accounting.leave(depth)
+                probe.switch_off(error)
+                return original(iterator)
+            try:
+                batch = original(iterator)
+            finally:
+                try:
+                    recorder.span(kind, start, recorder.accounting.leave(depth), name, ready)
+                except Exception as error:
+                    probe.switch_off(error)
+            self.batches = count = self.batches + 1
+            if count % THEN_ONE_IN == 0 or 1 < count <= 1 + LOOKS:
+                self.look(batch)
             return batch
 
-        return __next__
+        return observed
 
     def look(self, batch: object) -> None:
-        if self.probe.on and self.looks.on and get_ident() == self.recorder.thread:
+        if self.looks.on:
             with self.looks.guard():
                 contents = self.contents.setdefault(self.last, Contents())
                 self.recorder.fact({f"contents:{self.last}": contents.look(batch)})

@@ -132,7 +132,12 @@ def _stretches(events: list[dict[str, object]], thread: int, is_main: bool = Fal
         else:
             args = event.get("args") or {}
             assert isinstance(args, dict)
-            stack.append(Place(str(args.get("filename", "")), int(args.get("line", 0) or 0), str(event["name"])))
+            stack.append(Place(_file(str(args.get("filename", ""))), int(args.get("line", 0) or 0), str(event["name"])))
+
+
+def _file(name: str) -> str:
+    """Return a file as a frame names it; "" where the name was read while it changed and holds what no name can."""
+    return "" if "\0" in name else name
 
 
 def _counts(lines: Iterable[str], thread: int, is_main: bool = False) -> Counter[Stack]:
@@ -146,7 +151,9 @@ def _counts(lines: Iterable[str], thread: int, is_main: bool = False) -> Counter
         places = []
         for part in parts[1:] if label else parts:
             match = _RAW.match(part)
-            places.append(Place(match["file"], int(match["line"]), match["function"]) if match else Place("", 0, part))
+            places.append(
+                Place(_file(match["file"]), int(match["line"]), match["function"]) if match else Place("", 0, part)
+            )
         if places:
             counts[tuple(places)] += int(count)
     return counts
