@@ -32,6 +32,7 @@ def run(faults: tuple[str, ...], console: Console) -> Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(FAULTS), choices=list(FAULTS), metavar="CAUSE")
+    parser.add_argument("--with", dest="one", choices=list(FAULTS), metavar="CAUSE", help="only the pairs of this one")
     parser.add_argument("--alone", action="store_true", help="the faults one by one, no pairs")
     options = parser.parse_args()
     console = Console(stderr=True, soft_wrap=True)
@@ -44,6 +45,8 @@ def main() -> None:
     table = Table("pair", "first", "saves more", "allotted", "both save", "right", "within")
     verdicts = []
     for pair in pairs_of(options.only):
+        if options.one and options.one not in pair:
+            continue
         verdict = judged(pair, run(pair, console), alone, usual)
         verdicts.append(verdict)
         row = [" + ".join(pair), verdict.first, verdict.larger or "alike"]

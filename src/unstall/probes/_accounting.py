@@ -122,6 +122,9 @@ class Accounting:
             elif code < WITHIN:
                 stack.append(code)
                 top = code
+            elif BASE <= code < CLOSED:
+                stack[0] = code - BASE
+                top = stack[-1]
             else:
                 top = _apply(code, stack)
             if top // ACTIVITIES != phase:

@@ -282,6 +282,13 @@ class Recorder:
         self.flush()
         raise SystemExit(0)
 
+    def claim(self) -> None:
+        """Take this thread for the one that trains: a backward pass or an optimizer step was made on it."""
+        if self.role == "forked":
+            self.adopt()
+        self.claimed = True
+        self.begin_loop()
+
     def begin_loop(self) -> None:
         """End the start-up here, at the first batch or forward with gradients."""
         if not self.begun:

@@ -26,11 +26,8 @@ def install(probe: Probe) -> None:
     passes = 0
 
     def enter(args: Any, kwargs: Any) -> None:
-        if recorder.role == "forked":
-            recorder.adopt()
-        recorder.claimed = True
-        if not recorder.begun:
-            recorder.begin_loop()
+        if not recorder.claimed:
+            recorder.claim()
         for one, act in recorder.at_backward:
             if one.on:
                 with one:
@@ -53,7 +50,7 @@ def install(probe: Probe) -> None:
             return original(*args, **kwargs)
         try:
             passes += 1
-            if passes <= TELL_UNTIL or not passes % TELL_EVERY or not recorder.begun:
+            if passes <= TELL_UNTIL or not passes % TELL_EVERY or not recorder.claimed:
                 enter(args, kwargs)
             depth = recorder.accounting.enter_phase(BACKWARD)
         except Exception as error:

@@ -53,11 +53,8 @@ class Optimizers:
         if not self.probe.on or (get_ident() != self.recorder.thread and not self.recorder.adopt()):
             return
         try:
-            if self.recorder.role == "forked":
-                self.recorder.adopt()
-            self.recorder.claimed = True
-            if not self.recorder.begun:
-                self.recorder.begin_loop()
+            if not self.recorder.claimed:
+                self.recorder.claim()
             if self.open:
                 self.forget_failed(optimizer)
             self.open.append((optimizer, self.recorder.accounting.enter_phase(OPTIMIZER)))

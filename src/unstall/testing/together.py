@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from unstall.model.finding import Finding, Machine
+import numpy as np
+
+from unstall.model.finding import Finding, Machine, Scope
+from unstall.model.ledger import Phase
 from unstall.model.report import Report
 
 _SCRIPT = """\
@@ -133,22 +136,28 @@ class Measured:
     """One run of the training.
 
     Attributes:
-        step_ns: mean steady step; faults: what was found, the machine's left out, in order.
+        step_ns: time in the loop by steps, warm-up and all: a fault of the first steps saves there or nowhere.
+        faults: what was found, the machine's left out, in order.
     """
 
     step_ns: int
     faults: tuple[Finding, ...]
-    per_step_ns: Mapping[str, int]  # allotted time a steady step, by cause
+    per_step_ns: Mapping[str, int]  # allotted time a step, by cause
 
 
 def measured(report: Report) -> Measured:
     """Return what a report says of one run."""
     faults = tuple(f for f in report.findings if f.fault and not isinstance(f.where, Machine))
-    steps = max(1, report.steady_steps)
     by_cause: dict[str, int] = {}
     for finding in faults:
+        steps = max(1, report.steady_steps if finding.scope is Scope.STEADY else report.steps)
         by_cause[finding.cause] = by_cause.get(finding.cause, 0) + finding.spent_ns // steps
-    return Measured(sum(part.ns for part in report.step_parts), faults, MappingProxyType(by_cause))
+    ledger = report.ledger
+    loop_ns = 0
+    if ledger is not None:
+        edges = (ledger.step < 0) & np.isin(ledger.phase, (Phase.STARTUP, Phase.SHUTDOWN))
+        loop_ns = int(ledger.ns[~edges].sum())
+    return Measured(loop_ns // max(1, report.steps), faults, MappingProxyType(by_cause))
 
 
 @dataclass(frozen=True, slots=True)
