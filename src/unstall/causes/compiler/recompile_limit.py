@@ -65,7 +65,7 @@ from torch import nn
 torch._dynamo.config.recompile_limit = 2
 torch.manual_seed(0)
 torch.set_num_threads(1)
-net = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1))
+net = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 
 
@@ -82,7 +82,7 @@ def loss_of(x, task):
 
 fast = torch.compile(loss_of, backend=traced, dynamic=False){mark}
 for step in range(600):
-    loss = fast(torch.randn(64, 64), {task})
+    loss = fast(torch.randn(128, 64), {task})
     opt.zero_grad()
     loss.backward()
     opt.step()
