@@ -20,7 +20,20 @@ def use(compute=0, collective=0, copy=0, idle=0, why=(), critical=()):
     idling = tuple(Idling(reason, Phase.FORWARD, Activity.LAUNCH, ns * MS, 3) for reason, ns in why)
     busy = (compute + collective + copy) * MS
     return DeviceUse(
-        busy, compute * MS, collective * MS, copy * MS, idle * MS, idling, (), (), (), (), critical, 120.0, 6000, dilation=1.2
+        busy,
+        compute * MS,
+        collective * MS,
+        copy * MS,
+        idle * MS,
+        idling,
+        (),
+        (),
+        (),
+        (),
+        critical,
+        120.0,
+        6000,
+        dilation=1.2,
     )
 
 
