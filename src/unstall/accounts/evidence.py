@@ -69,9 +69,7 @@ class Evidence:
 
     @cached_property
     def step_ns(self) -> int:
-        steps = self._segments.steps
-        length = (steps.end_SR - steps.start_SR).max(axis=1, initial=0) / np.maximum(1, steps.weight_S)
-        return int(np.median(length[steps.steady_S])) if steps.steady_S.any() else 0
+        return int(self._segments.steps.usual_ns)
 
     @cached_property
     def steady_ns(self) -> int:
@@ -79,10 +77,10 @@ class Evidence:
 
     @cached_property
     def steady_parts(self) -> dict[tuple[Phase, Activity], int]:
-        ledger, spent = self._ledger, np.zeros((len(Phase), len(Activity)), np.int64)
-        chosen = ledger.rows(steps=self._segments.steps.steady)
-        np.add.at(spent, (ledger.phase[chosen], ledger.activity[chosen]), ledger.ns[chosen])
-        return {(Phase(p), Activity(a)): int(spent[p, a]) for p, a in np.argwhere(spent)}
+        found: dict[tuple[Phase, Activity], int] = {}
+        for (phase, activity, _), ns in self.device_parts.items():
+            found[phase, activity] = found.get((phase, activity), 0) + ns
+        return found
 
     @cached_property
     def device_parts(self) -> dict[tuple[Phase, Activity, Device], int]:

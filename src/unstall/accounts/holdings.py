@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.model.finding import Scope
 from unstall.model.ledger import Activity, Device, Ledger, Phase
@@ -19,10 +20,16 @@ def held(ledger: Ledger, steps: Steps) -> Mapping[Scope, Mapping[Entry, int]]:
     steady = ledger.rows(steps=steps.steady)
     found: dict[Scope, dict[Entry, int]] = {}
     for scope, rows in ((Scope.STEADY, steady), (Scope.STARTUP, ~steady), (Scope.PERIODIC, np.ones_like(steady))):
-        table = np.zeros((len(Phase), len(Activity), len(Device)), np.int64)
-        np.add.at(table, (ledger.phase[rows], ledger.activity[rows], ledger.device[rows]), ledger.ns[rows])
-        found[scope] = {(Phase(p), Activity(a), Device(d)): int(table[p, a, d]) for p, a, d in np.argwhere(table)}
+        spent = table(ledger, rows)
+        found[scope] = {(Phase(p), Activity(a), Device(d)): int(spent[p, a, d]) for p, a, d in np.argwhere(spent)}
     return found
+
+
+def table(ledger: Ledger, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return ns of *rows* by phase, activity and device, int64 (P, A, D)."""
+    spent = np.zeros((len(Phase), len(Activity), len(Device)), np.int64)
+    np.add.at(spent, (ledger.phase[rows], ledger.activity[rows], ledger.device[rows]), ledger.ns[rows])
+    return spent
 
 
 def wholes(ledger: Ledger, steps: Steps, job: Job | None = None) -> Mapping[Scope, int]:

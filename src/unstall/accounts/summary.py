@@ -34,7 +34,7 @@ BOUND = {
 def step_times(steps: Steps) -> StepTimes | None:
     if not steps.steady_S.any():
         return None
-    length = ((steps.end_SR - steps.start_SR).max(axis=1) / np.maximum(1, steps.weight_S))[steps.steady_S]
+    length = steps.length_S[steps.steady_S]
     p10, median, p90 = _quantiles(length, steps.weight_S[steps.steady_S], (0.1, 0.5, 0.9))
     return StepTimes(int(p10), int(median), int(p90))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.accounts import holdings
 from unstall.accounts.device import States, ledger_of, states_of
 from unstall.accounts.device_use import device_use
 from unstall.accounts.largest_remainder import divide
@@ -60,8 +61,8 @@ def windows_of(recorded: Run, segments: Segments) -> Windows | None:
     bounds = np.stack([of_rank[:count] for of_rank in found])
     steady = np.ones(count, np.bool_)
     steps = Steps(bounds[:, :, 0].T, bounds[:, :, 1].T, steady, np.ones(count, np.int32))
-    usual, whole = _usual_ns(segments.steps), (steps.end_SR - steps.start_SR).max(axis=1)
-    dilation = float(np.median(whole)) / usual if usual else 1.0
+    usual = segments.steps.usual_ns
+    dilation = steps.usual_ns / usual if usual else 1.0
     ranks = tuple(
         _window(rank, replace(trace, dilation=dilation), of_rank[:count])
         for rank, trace, of_rank in zip(recorded.ranks, traces, found)
@@ -69,11 +70,6 @@ def windows_of(recorded: Run, segments: Segments) -> Windows | None:
     run = replace(recorded, ranks=ranks)
     states = states_of(run, steps)
     return Windows(run, steps, states, ledger_of(run, states), dilation)
-
-
-def _usual_ns(steps: Steps) -> float:
-    length = (steps.end_SR - steps.start_SR).max(axis=1, initial=0) / np.maximum(1, steps.weight_S)
-    return float(np.median(length[steps.steady_S])) if steps.steady_S.any() else 0.0
 
 
 def _whole_steps(rank: Rank, trace: Trace) -> NDArray[np.int64]:
@@ -118,7 +114,8 @@ def with_device(ledger: Ledger, steps: Steps, windows: Windows) -> Ledger:
     same time in the window; entries that are known by their activity, by what the device did. A phase that the window
     does not show is divided as the whole step is.
     """
-    table = _table(windows)
+    shown = windows.ledger
+    table = holdings.table(shown, shown.rows(steps=windows.steps.steady))
     steady = ledger.rows(steps=steps.steady)
     parts = [[column[~steady] for column in _columns(ledger)]]
     for e in np.flatnonzero(steady):
@@ -140,15 +137,6 @@ def _joined(parts: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
 
 def _columns(ledger: Ledger) -> list[NDArray[Any]]:
     return [ledger.step, ledger.rank, ledger.phase, ledger.activity, ledger.device, ledger.basis, ledger.ns]
-
-
-def _table(windows: Windows) -> NDArray[np.float64]:
-    """Return what host and device did at the same time, by phase: float64 (P, A, D), ns of the window."""
-    ledger = windows.ledger
-    inside = ledger.rows(steps=windows.steps.steady)
-    table = np.zeros((len(Phase), len(Activity), len(Device)))
-    np.add.at(table, (ledger.phase[inside], ledger.activity[inside], ledger.device[inside]), ledger.ns[inside])
-    return table
 
 
 def _joint(of_phase: NDArray[np.float64], activity: Activity) -> NDArray[np.float64]:

@@ -33,6 +33,16 @@ class Steps:
             raise ValueError("steps overlap or run backwards")
 
     @property
+    def length_S(self) -> NDArray[np.float64]:
+        """Wall time of a step of each row on the rank that takes longest, ns (S,)."""
+        return np.asarray((self.end_SR - self.start_SR).max(axis=1, initial=0) / np.maximum(1, self.weight_S))
+
+    @property
+    def usual_ns(self) -> float:
+        """Median length of the steady rows, ns; 0 where there is none."""
+        return float(np.median(self.length_S[self.steady_S])) if self.steady_S.any() else 0.0
+
+    @property
     def count(self) -> int:
         """Steps of the training, rolled-up ones counted each."""
         return int(self.weight_S.sum())

@@ -153,6 +153,7 @@ FETCHED = struct.Struct("<HHqqqqqqqqqqII")
 BACKWARD_CLOSES = 0xFFFF  # a row closed by the end of backward: no optimizer was seen
 ENDS_OUTSIDE = 0xFFFE  # the row after the last step
 PROFILED = 1  # row flag: a window of another sensor was open; no statistics from it
+CLOCK_MARK = "unstall.clock#"  # in a window's trace a range of this name and a number begins at that time, ns
 RANDOM_SEEN, RANDOM_DRAWN = 1, 2  # fetch flags: generator states were compared; they differed
 
 

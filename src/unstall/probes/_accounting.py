@@ -116,7 +116,7 @@ class Accounting:
             if at > last:
                 spent[top] += at - last
                 last = at
-            if code < 0:
+            if code < 0:  # what each step has is done here, as `_apply` would do it; a call costs as much as the rest
                 del stack[-code:]
                 top = stack[-1]
             elif code < WITHIN:

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from unstall.model.wire import PROFILED
+from unstall.model.wire import CLOCK_MARK, PROFILED
 from unstall.probes._recorder import LOOKS_EVERY, Probe
 
 AFTER = "torch"
 WINDOWS_AT = (6 * LOOKS_EVERY, 60 * LOOKS_EVERY)  # steps; a window is as long as from look to look
-CLOCK = "unstall.clock#"  # a range of this name tells the recorder's time, ns, at its start
 
 
 def install(probe: Probe) -> None:
@@ -74,7 +73,7 @@ class Windows:
         self.recorder.fact({f"window:{self.count}": {"start_ns": start, "started_in_ns": took}})
 
     def tell_clock(self) -> None:
-        with record_function(f"{CLOCK}{time.monotonic_ns()}"):
+        with record_function(f"{CLOCK_MARK}{time.monotonic_ns()}"):
             pass
 
     def close(self) -> None:

@@ -172,15 +172,15 @@ class Loaders:
             name = f"loader:{number}"
             self.taken = weakref.ref(iterator), number, name
         self.last = number
-        accounting, workers = self.recorder.accounting, iterator._num_workers
+        accounting, workers, trains = self.recorder.accounting, iterator._num_workers, number in self.trains
         ready = iterator._data_queue.qsize() if workers else 0
-        if number not in self.trains:
+        activity = WAIT_DATA if workers else LOAD
+        if not trains:
             self.recorder.wants_batch = True
-            self.enter(number, WAIT_DATA if workers else LOAD)
-        elif accounting.base == IN_BETWEEN:
-            accounting.enter_phase(FETCH, WAIT_DATA if workers else LOAD)
+        if trains and accounting.base == IN_BETWEEN:
+            accounting.enter_phase(FETCH, activity)  # as `enter` would, without the call
         else:
-            self.enter(number, WAIT_DATA if workers else LOAD)
+            self.enter(number, activity)
         return accounting.at, name, ready, KIND_WAIT_DATA if workers else KIND_LOAD
 
     def taking(self, original: Any) -> Any:

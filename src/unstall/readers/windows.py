@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from unstall.model.errors import UnstallError
 from unstall.model.run import Fact
 from unstall.model.trace import Calls, Trace, Work
+from unstall.model.wire import CLOCK_MARK
 from unstall.readers.kineto import read_trace
 
-_CLOCK = re.compile(r"unstall\.clock#(\d+)")  # a range of this name begins at that time of the recorder, ns
+_CLOCK = re.compile(re.escape(CLOCK_MARK) + r"(\d+)")
 
 
 def read(folder: Path, pid: int) -> tuple[Trace | None, Mapping[str, Fact]]:
