@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "model": {"model"},
     "probes": {"probes", "model.wire"},  # they live in somebody else's process
     **{stage: {stage, "model"} for stage in STAGES},
-    "pipeline": {"model", *STAGES},
+    "pipeline": {"pipeline", "model", *STAGES},
     "cli": {"cli", "model", "pipeline", "views", "causes"},
 }
 # the door into the training process, which is a part of the launcher by its place only

@@ -1,0 +1,262 @@
+"""A trial, what a series of them proves, and what `unstall fix` arrived at.
+
+A *trial* is one run of the command with some edits in force.  A *pair* is two trials of the same command, seed and
+steps that differ by one remedy only: the *base* (all remedies kept so far) and the base with the remedy.  A *proof* is
+what the pairs of one remedy show.  Shape legend: S steps, L backward passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.model.remedy import Remedy
+from unstall.model.report import Report
+
+
+class Verdict(str, Enum):
+    """What the trials of a remedy show."""
+
+    FASTER = "faster"
+    NO_EFFECT = "no effect"
+    SLOWER = "slower"
+    TRAINED_DIFFERENTLY = "trained differently"
+    INCONCLUSIVE = "inconclusive"
+    NO_STEADY_STATE = "no steady state"
+    FAILED = "failed"  # the remedy broke the run
+
+
+class Measure(str, Enum):
+    """The time that a verdict goes by."""
+
+    STEP = "step"  # mean of the compared steps, with all that lies between them: evaluations, checkpoints, new epochs
+    START = "start"  # from the spawn to the first compared step
+    RUN = "run"  # from the spawn to the end of the last step
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a trial kept of its training, for comparison with another's.
+
+    Attributes:
+        losses_L: float64 (L,): the scalar that each backward pass started from, in order; NaN where it was no scalar.
+        parameters: a digest of the bits of all parameters that an optimizer updates, at the end; "" where not taken.
+        epochs: epoch boundaries of the training's loaders that were passed.
+        samples: a digest, order left out, of the indices that each epoch's sampler gave; empty where not observed.
+        gradients: by step, float32 (P,) arrays of all gradients of that step, one after another: the lockstep points.
+        seeded: whether the training set no seed of its own, so that the trial's seed is the only one.
+        shrunk: batches an epoch that loaders were cut to; None where they were left alone.
+    """
+
+    losses_L: NDArray[np.float64]
+    parameters: str = ""
+    epochs: int = 0
+    samples: tuple[str, ...] = ()
+    gradients: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    seeded: bool = False
+    shrunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of the command.
+
+    Attributes:
+        end_S: int64 (S,), ns since the spawn: when each step had ended on every rank.
+        cpu_S: int64 (S,), ns: CPU time of rank 0's training thread in each step.
+        wall_ns: spawn to reap.
+        exit_code: the command's own; stopped: whether we ended it at the step that was asked for.
+        reached: calls that the edits changed, by their place in the plan; an edit with 0 was never met.
+        others_busy: cores that other programs kept busy meanwhile, mean; None where not observed.
+        starved_share: part of the wall time in which the training thread was runnable and had no core.
+        disturbed: why the time of this trial cannot be compared (load, throttling, the machine slept), or "".
+        error: how it failed, in words, with the end of what it said; "" where it did not.
+        folder: its recording.
+    """
+
+    end_S: NDArray[np.int64]
+    cpu_S: NDArray[np.int64]
+    wall_ns: int
+    exit_code: int
+    stopped: bool
+    captured: Captured
+    reached: tuple[int, ...] = ()
+    others_busy: float | None = None
+    starved_share: float = 0.0
+    disturbed: str = ""
+    error: str = ""
+    folder: str = ""
+
+    def mean_step_ns(self, first: int, last: int) -> float:
+        """Return the mean time of the steps *first* to *last* - 1, all that lies between them included.
+
+        Raises:
+            ValueError: When there are no such steps.
+        """
+        if not 0 < first < last <= self.end_S.size:
+            raise ValueError(f"no steps {first} to {last} among {self.end_S.size}")
+        return float(self.end_S[last - 1] - self.end_S[first - 1]) / (last - first)
+
+    def start_ns(self, first: int) -> int:
+        """Return the time from the spawn to the start of step *first* (which is the end of the one before)."""
+        return int(self.end_S[first - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times faster, from paired trials: time of the base over time with the remedy.
+
+    Attributes:
+        low, high: 95 % confidence interval.
+        pairs: pairs of trials it rests on.
+    """
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.value <= self.high:
+            raise ValueError(f"a ratio's bounds are out of order: {self.low} {self.value} {self.high}")
+
+
+class Compared(str, Enum):
+    """How two trainings were compared."""
+
+    BITS = "bit for bit"  # losses of all steps and the final parameters
+    LOCKSTEP = "in lockstep"  # gradients from the same state, within the envelope of rounding
+    SEEDS = "against the seeds' band"  # losses within the band of runs that differ only by seed
+    CURVES = "curves shown"  # the training is meant to change; nothing is judged
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Whether the training stayed the same under a remedy.
+
+    Attributes:
+        held: whether it did, as far as *how* asks.
+        because: one sentence with the numbers, as ``240 losses and the parameters are equal bit for bit over 3 epochs``.
+    """
+
+    how: Compared
+    held: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One value of a knob and how it did in the search; the search's times prove nothing, they choose."""
+
+    value: int
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the trials of one remedy show.
+
+    Attributes:
+        cause: id of the finding's cause; where: its place in words, as ``train.py:41``.
+        remedy: as it was tried, the knob at the value that was chosen.
+        ratio: by *measure*; None where no pair could be compared. start, step: those of the two measures by themselves.
+        predicted_low, predicted_high: the speed-up that was claimed before; None where nothing was.
+        p: probability of so large a difference between equal arms, one-sided, as if looked at once; None without pairs.
+        pays_after: steps after which a dearer start has paid itself back; None where the start is not dearer.
+        discarded: trials left out because the machine was disturbed.
+        because: what the verdict rests on, or what it would take; "" where the ratio says it all.
+
+    Raises:
+        ValueError: FASTER without an equality that held.
+    """
+
+    cause: str
+    where: str
+    remedy: Remedy
+    verdict: Verdict
+    measure: Measure
+    ratio: Ratio | None = None
+    start: Ratio | None = None
+    step: Ratio | None = None
+    equality: Equality | None = None
+    tried: tuple[Tried, ...] = ()
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    p: float | None = None
+    pays_after: int | None = None
+    discarded: int = 0
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict is Verdict.FASTER and (self.equality is None or not self.equality.held):
+            raise ValueError(f"{self.remedy.id}: nothing is called faster that did not train the same")
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A remedy that was not tried, or a finding without one that can be, and why."""
+
+    cause: str
+    where: str
+    title: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What the kept remedies give over the job, from what was proved.
+
+    Attributes:
+        now, then, then_low, then_high: hours of the job today and with the kept remedies.
+        saved_money: in the user's currency; None where no price was given.
+    """
+
+    now: float
+    then: float
+    then_low: float
+    then_high: float
+    saved_money: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What `unstall fix` arrived at.
+
+    Attributes:
+        first, last: the explained run before any remedy and with all kept ones; the same where none was kept.
+        noise: usual difference between two equal runs, a share of the step; None where no two were made.
+        proofs: in the order of the trials; kept: those remedies that stay, in the order they were kept.
+        total: the original against all kept remedies, by *measure*, from fresh pairs of its own; None where none was kept.
+        patch: what `git apply` takes; "" where no source changes. patch_file: where it was written, or "".
+        exports: environment variables to start the command with.
+        applied: files that were changed on the user's word.
+        spent_ns: wall time of everything, trials: how many were made, discarded: how many were left out.
+        notes: what the user is to know about how the trials were made.
+        interrupted: whether it was ended before it was through, by Ctrl-C or the budget, and which.
+        folder: where its state lies, to resume.
+    """
+
+    command: tuple[str, ...]
+    first: Report
+    last: Report
+    noise: float | None
+    proofs: tuple[Proof, ...]
+    kept: tuple[Remedy, ...]
+    untried: tuple[Untried, ...]
+    total: Ratio | None
+    measure: Measure
+    patch: str
+    patch_file: str
+    exports: Mapping[str, str]
+    applied: tuple[str, ...]
+    hours: Hours | None
+    spent_ns: int
+    trials: int
+    discarded: int
+    notes: tuple[str, ...]
+    interrupted: str
+    folder: str
