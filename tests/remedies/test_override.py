@@ -295,3 +295,30 @@ def test_a_built_in_function_is_put_back(tmp_path):
 def test_the_training_process_loads_nothing_but_the_standard_library():
     read = "import sys, unstall.remedies.override as o; sys.exit(bool({'numpy', 'libcst', 'torch'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", read], check=True)
+
+
+def test_each_call_that_an_edit_changes_is_told_by_the_edits_index(library, tmp_path):
+    file = tmp_path / "script.py"
+    source = (
+        "import drawn_library as lib\n"
+        "x = [lib.call(n) for n in range(3)]\n"
+        "lib.call(1)\n"
+        "y = lib.Derived(1)\n"
+        "lib.call(2)\n"
+        "lib.Base(5).method()\n"
+    )
+    file.write_text(source)
+    edits = [
+        SetEnvironment("OMP_NUM_THREADS", "2"),
+        SetKeyword(str(file), 2, "drawn_library.call", "b", 7),
+        RemoveCall(str(file), 3, "drawn_library.call"),
+        SetKeyword(str(file), 4, "drawn_library.Base", "b", 7),
+        SetKeyword(str(file), 6, "drawn_library.Base.method", "b", 7),
+        SetKeyword(str(file), 1, "drawn_library.call", "b", 7),  # a line that calls nothing
+    ]
+    met = []
+    with applied(edits, met.append):
+        exec(compile(source, str(file), "exec"), {"__name__": "script"})
+    assert met == [1, 1, 1, 2, 3, 4]
+    library.call(1)
+    assert len(met) == 6

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import tokenize
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 from unstall.model.remedy import RemoveCall, SetKeyword
 from unstall.remedies.sites import NoSuchCall, NotPatchable, Site, Use, calls_nothing, find, parse, refuse_if_used
 
 _NO_INSTANCE = object()
+
+
+def _nothing() -> None: ...
 
 
 class Caller:
@@ -21,16 +25,18 @@ class Caller:
 
     Attributes:
         live: whether the edit is in force.
+        met: to be called each time the edit changes a call.
         use: what becomes of the result there; None where the source does not tell.
 
     Raises:
         NotPatchable: When the line makes several such calls, or a call to leave out has a use.
     """
 
-    __slots__ = ("_edit", "_folder", "_is_file", "_seen", "_site", "live", "use")
+    __slots__ = ("_edit", "_folder", "_is_file", "_seen", "_site", "live", "met", "use")
 
-    def __init__(self, edit: SetKeyword | RemoveCall) -> None:
+    def __init__(self, edit: SetKeyword | RemoveCall, met: Callable[[], None] = _nothing) -> None:
         self._edit = edit
+        self.met = met
         self._folder = os.getcwd()  # the training may change it, and relative names are meant from here
         self._is_file: dict[str, bool] = {edit.file: True}
         self._seen: dict[tuple[int, int], tuple[CodeType, bool]] = {}  # keeps the code alive, so its id stays its own

@@ -20,29 +20,34 @@ from unstall.remedies.caller import Caller
 from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
 from unstall.remedies.wrappers import around_function, around_init, around_method
 
-__all__ = ["NotReachable", "applied", "apply", "environment"]
+__all__ = ["Met", "NotReachable", "applied", "apply", "environment"]
+
+Met = Callable[[int], None]
 
 
 @contextmanager
-def applied(edits: Sequence[Edit]) -> Iterator[None]:
+def applied(edits: Sequence[Edit], met: Met | None = None) -> Iterator[None]:
     """Hold *edits* in force; every attribute that was touched is put back on exit, also after an error.
 
-    Raises: as `apply`.
+    Args and Raises: as `apply`.
     """
-    undo = apply(edits)
+    undo = apply(edits, met)
     try:
         yield
     finally:
         undo()
 
 
-def apply(edits: Sequence[Edit]) -> Callable[[], None]:
+def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
     """Carry out *edits* and return what undoes them; undoing twice is harmless.
 
     The module of what is called is imported if it was not.  Modules loaded before that hold the same
     function under a name of their own are reached too.  `SetEnvironment` is for whoever starts the
     process (`environment`), and is passed over here.
 
+    Args:
+        met: called with an edit's index in *edits* each time that edit changes a call, just before the call is made,
+            in the thread that makes it; never for `SetEnvironment`.  An edit that it never hears of was not met.
     Raises:
         NotReachable: When what is called cannot be imported or replaced.
         NotPatchable: When the source shows several such calls on the line, or a call to be left out whose
@@ -51,9 +56,10 @@ def apply(edits: Sequence[Edit]) -> Callable[[], None]:
     """
     with ExitStack() as undo:
         # The wrapper put on last is called first, and the innermost has the last word: as in a patch, the last edit.
-        for edit in reversed(edits):
+        for index in reversed(range(len(edits))):
+            edit = edits[index]
             if not isinstance(edit, SetEnvironment):
-                _install(edit, undo)
+                _install(edit, undo, functools.partial(met or _nobody, index))
         return undo.pop_all().close
 
 
@@ -62,8 +68,12 @@ def environment(edits: Sequence[Edit]) -> dict[str, str]:
     return {edit.variable: edit.value for edit in edits if isinstance(edit, SetEnvironment)}
 
 
-def _install(edit: SetKeyword | RemoveCall, undo: ExitStack) -> None:
-    caller = Caller(edit)
+def _nobody(index: int) -> None:
+    """Hear of an edit that was met, and do nothing."""
+
+
+def _install(edit: SetKeyword | RemoveCall, undo: ExitStack, met: Callable[[], None]) -> None:
+    caller = Caller(edit, met)
     owner, name = _located(edit.call)
     target = inspect.getattr_static(owner, name)
     if isinstance(target, type):

@@ -24,6 +24,7 @@ def around_function(edit: SetKeyword | RemoveCall, call: Function, caller: Calle
         # Under torch.compile frames cannot be read, and trying would break the graph.
         if traced() or not caller.live or not caller.makes(sys._getframe(1)):
             return call(*args, **kwargs)
+        caller.met()
         if isinstance(edit, RemoveCall):
             return nullcontext() if caller.use is Use.CONTEXT else None
         return call(*_placed(edit, args), **_named(edit, args, kwargs))
@@ -61,8 +62,10 @@ def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Fun
         if traced() or not caller.live or not caller.makes(sys._getframe(1), self):
             init(self, *args, **kwargs)
         elif isinstance(edit, SetKeyword):
+            caller.met()
             init(self, *_placed(edit, args), **_named(edit, args, kwargs))
         elif type(self) is cls:
+            caller.met()
             object.__setattr__(self, "__class__", null)
         else:
             init(self, *args, **kwargs)
@@ -77,6 +80,7 @@ def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
         if traced() or not caller.live or not caller.makes(sys._getframe(1)):
             return method(self, *args, **kwargs)
+        caller.met()
         if isinstance(edit, RemoveCall):
             return nullcontext() if caller.use is Use.CONTEXT else None
         return method(self, *_placed(edit, args), **_named(edit, args, kwargs))
