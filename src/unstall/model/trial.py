@@ -232,6 +232,7 @@ class Fixed:
         proofs: in the order of the trials; kept: those remedies that stay, in the order they were kept.
         total: the original against all kept remedies, by *measure*, from fresh pairs of its own; None where none was kept.
         patch: what `git apply` takes; "" where no source changes. patch_file: where it was written, or "".
+        apply_with: the shell command that applies it, to be given in the working folder; "" for ``git apply PATCH_FILE``.
         exports: environment variables to start the command with.
         applied: files that were changed on the user's word.
         spent_ns: wall time of everything, trials: how many were made, discarded: how many were left out.
@@ -260,3 +261,4 @@ class Fixed:
     notes: tuple[str, ...]
     interrupted: str
     folder: str
+    apply_with: str = ""
