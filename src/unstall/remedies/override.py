@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -18,9 +19,9 @@ from types import ModuleType
 from unstall.model.remedy import Edit, RemoveCall, SetEnvironment, SetKeyword
 from unstall.remedies.caller import Caller
 from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
-from unstall.remedies.wrappers import around_function, around_init, around_method
+from unstall.remedies.wrappers import around_function, around_init, around_method, around_post_init, takes_by_field
 
-__all__ = ["Met", "NotReachable", "applied", "apply", "environment"]
+__all__ = ["Met", "NotReachable", "applied", "apply", "awaited", "environment"]
 
 Met = Callable[[int], None]
 
@@ -63,6 +64,20 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
         return undo.pop_all().close
 
 
+def awaited(edit: Edit) -> str:
+    """Return the module after whose import *edit* can be carried out; "" for `SetEnvironment`, which waits for none.
+
+    It is the part of the import path before the first name that is written as a class is, or before the last name.
+    For torch it is the whole package: its parts do not all exist while it is imported.
+    """
+    if isinstance(edit, SetEnvironment):
+        return ""
+    *parts, _ = edit.call.split(".")
+    if parts[:1] == ["torch"]:
+        return "torch"
+    return ".".join(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+
+
 def environment(edits: Sequence[Edit]) -> dict[str, str]:
     """Return the environment variables that the command is to be started with."""
     return {edit.variable: edit.value for edit in edits if isinstance(edit, SetEnvironment)}
@@ -76,7 +91,9 @@ def _install(edit: SetKeyword | RemoveCall, undo: ExitStack, met: Callable[[], N
     caller = Caller(edit, met)
     owner, name = _located(edit.call)
     target = inspect.getattr_static(owner, name)
-    if isinstance(target, type):
+    if isinstance(target, type) and isinstance(edit, SetKeyword) and takes_by_field(edit, target):
+        replace(target, "__post_init__", around_post_init(edit, target, caller), undo)
+    elif isinstance(target, type):
         replace(target, "__init__", around_init(edit, target, caller), undo)
     elif isinstance(owner, type):
         replace(owner, name, around_method(edit, target, caller), undo)

@@ -19,7 +19,11 @@ from enum import Enum
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import RemoveCall, SetKeyword
 
-EXACT, SAME_PACKAGE, BY_LAST_NAME, THROUGH_SUPER = range(4)  # how well a call's name fits, the best first
+# how well a call's name fits, the best first
+EXACT, SAME_PACKAGE, BY_LAST_NAME, DERIVED, THROUGH_SUPER = range(5)
+
+
+_MAKERS = ("__init__", "__new__")
 
 
 class NotPatchable(UnstallError):
@@ -107,7 +111,7 @@ def find(tree: ast.Module, edit: SetKeyword | RemoveCall) -> Site:
     for site, first, last in _sites(tree):
         called = site.node.func if isinstance(site.node, ast.Call) else site.node
         fit = names.fit(called, edit.call) if first <= edit.line <= last else None
-        if fit == THROUGH_SUPER and isinstance(edit, RemoveCall):
+        if fit in (DERIVED, THROUGH_SUPER) and isinstance(edit, RemoveCall):
             continue
         if fit is not None:
             fits.append((first != edit.line, fit, site))
@@ -164,6 +168,7 @@ class _Names:
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, set[str]] = {}
         self._parents: dict[ast.AST, list[ast.expr]] = {}  # `super().__init__` -> the bases of its class
+        self._heirs: dict[str, list[ast.expr]] = {}  # a class that takes what its bases take -> its bases
         renamed: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -177,6 +182,8 @@ class _Names:
                 renamed.append((node.targets[0].id, node.value))
             elif isinstance(node, ast.ClassDef):  # the walk comes to inner classes later
                 self._parents.update((inner, node.bases) for inner in ast.walk(node) if _is_super_init(inner))
+                if not any(isinstance(inner, ast.FunctionDef) and inner.name in _MAKERS for inner in node.body):
+                    self._heirs[node.name] = node.bases
         for name, value in renamed:
             for meaning in self._meanings(value):
                 self._add(name, meaning)
@@ -207,6 +214,13 @@ class _Names:
         own = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
         if own == last:
             return BY_LAST_NAME
+        heir = (
+            self._heirs.pop(own, None) if isinstance(called, ast.Name) else None
+        )  # taken out: a class may name itself
+        if heir is not None:
+            derived = any(self.fit(base, wanted) in (EXACT, SAME_PACKAGE, BY_LAST_NAME, DERIVED) for base in heir)
+            self._heirs[own] = heir
+            return DERIVED if derived else None
         handed_on = any(self.fit(base, wanted) is not None for base in self._parents.get(called, ()))
         return THROUGH_SUPER if handed_on else None
 

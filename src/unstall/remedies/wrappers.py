@@ -73,6 +73,30 @@ def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Fun
     return wrapper
 
 
+def takes_by_field(edit: SetKeyword | RemoveCall, cls: type) -> bool:
+    """Return whether *cls* is a dataclass that sees its fields after they are set, the edit's keyword one of them."""
+    field = getattr(cls, "__dataclass_fields__", {}).get(edit.keyword) if isinstance(edit, SetKeyword) else None
+    return field is not None and field.init and hasattr(cls, "__post_init__")
+
+
+def around_post_init(edit: SetKeyword, cls: type, caller: Caller) -> Function:
+    """Return the ``__post_init__`` of the dataclass *cls* with *edit* in force at its site.
+
+    A dataclass that derives from *cls* has an ``__init__`` of its own that does not call this one's, but it calls this.
+    """
+    check: Function = cls.__post_init__  # type: ignore[attr-defined]
+    traced = _tracing()
+
+    @functools.wraps(check)
+    def wrapper(self: object, *args: object, **kwargs: object) -> object:
+        if not traced() and caller.live and caller.makes(sys._getframe(1), self):
+            caller.met()
+            object.__setattr__(self, edit.keyword, edit.value)  # as its own __init__ does where it is frozen
+        return check(self, *args, **kwargs)
+
+    return wrapper
+
+
 def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller) -> Function:
     traced = _tracing()
 
