@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "cli": {"cli", "model", "pipeline", "views", "causes"},
 }
 # the door into the training process, which is a part of the launcher by its place only
-THERE = {"launch/inject/sitecustomize.py": {"probes"}}
+THERE = {"launch/inject/sitecustomize.py": {"probes", "remedies.carried"}}
 ANY = {"testing", "__init__", "__main__"}  # the tests' tools and the two doors
 MODULES = [
     path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0].removesuffix(".py") not in ANY

@@ -59,6 +59,7 @@ class Ended:
         terminated: descendants that outlived the command and were ended by us.
         notes: what could not be observed, in words.
         tool_cpu_ns: CPU time of launcher and samplers during the run.
+        timed_out: whether we ended it because it ran past the limit.
     """
 
     exit_code: int
@@ -75,6 +76,7 @@ class Ended:
     terminated: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     tool_cpu_ns: int = 0
+    timed_out: bool = False
 
 
 def inject_folder() -> str:
@@ -96,6 +98,9 @@ def launch(
     *,
     cwd: str | None = None,
     status: Status | None = None,
+    sampled: bool = True,
+    output: Path | None = None,
+    limit_s: float | None = None,
 ) -> Ended:
     """Run *argv* to its end, recorded to *folder*, and return how it ended.
 
@@ -104,29 +109,54 @@ def launch(
         env: the environment without the probes; they are added here.
         folder: a recording folder as `recording.create` makes it; recording.json gets the times and the exit.
         status: called about once a second.
+        sampled: whether stacks are read from outside.
+        output: file that gets the command's stdout and stderr; its stdin is empty then. None: ours are its own.
+        limit_s: the command is ended (SIGTERM, later SIGKILL) once it has run so long.
     Raises:
-        UnstallError: When the command cannot be started.
+        UnstallError: When the command cannot be started, or *output* not be written.
     """
     own = set(descent.descendants(os.getpid()))
     descent.adopt_orphans(True)
     try:
         with Relay() as relay:
-            child, spawn_ns = _spawn(argv, injected(env, folder), cwd)
-            watch = _Watch(child, spawn_ns, folder, relay, own, status)
-            watch.until_end()
+            child, spawn_ns = _spawn(argv, injected(env, folder), cwd, output)
+            watch = _Watch(child, spawn_ns, folder, relay, own, status, sampled)
+            watch.until_end(limit_s)
             watch.settle()
             return watch.ended()
     finally:
         descent.adopt_orphans(False)
 
 
-def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> tuple[subprocess.Popen[bytes], int]:
+def _spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: Path | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    stdin, sink = (None, None) if output is None else (subprocess.DEVNULL, _sink(output))
     spawn_ns = time.monotonic_ns()
     try:
-        return subprocess.Popen(list(argv), env=dict(env), cwd=cwd, preexec_fn=descent.dies_with_us()), spawn_ns
+        child = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            preexec_fn=descent.dies_with_us(),
+            stdin=stdin,
+            stdout=sink,
+            stderr=sink,
+        )
+        return child, spawn_ns
     except OSError as error:
         why = "it has no #! line that names its interpreter" if error.errno == 8 else error.strerror
         raise UnstallError(f"{argv[0]} cannot be started: {why}.\nCheck that it runs without unstall.") from error
+    finally:
+        if sink is not None:
+            os.close(sink)
+
+
+def _sink(output: Path) -> int:
+    try:
+        return os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UnstallError(f"{output} cannot be written: {error.strerror}.") from error
 
 
 class _Watch:
@@ -140,9 +170,11 @@ class _Watch:
         relay: Relay,
         own: set[int],
         status: Status | None,
+        sampled: bool,
     ) -> None:
         self._child, self._spawn_ns, self._folder, self._relay = child, spawn_ns, folder, relay
         self._own, self._status, self._status_ns = own, status, spawn_ns
+        self._sampled, self._timed_out = sampled, False
         self._roster = Roster(folder)
         self._stacks = Stacks(folder)
         self._monitor = Monitor(folder, spawn_ns)
@@ -157,12 +189,16 @@ class _Watch:
         self._follow(child.pid)
         self._write({"pid": child.pid, "spawn_ns": spawn_ns})
 
-    def until_end(self) -> None:
-        """Return when the child has ended and been reaped."""
+    def until_end(self, limit_s: float | None) -> None:
+        """Return when the child has ended and been reaped; it is made to end after *limit_s*."""
+        limit_ns = None if limit_s is None else self._spawn_ns + int(limit_s * 1e9)
         while self._child.poll() is None:
             self._tick()
             if self._relay.deliver(self._child):
                 self._lose_patience()
+            if limit_ns is not None and time.monotonic_ns() > limit_ns:
+                (self._child.kill if self._timed_out else self._child.terminate)()
+                self._timed_out, limit_ns = True, limit_ns + int(KILL_AFTER_S * 1e9)
         self._exits.setdefault(self._child.pid, time.monotonic_ns())
 
     def settle(self) -> None:
@@ -206,6 +242,7 @@ class _Watch:
             terminated=tuple(self._terminated),
             notes=(*self._monitor.unread, *self._stacks.notes, *self._notes),
             tool_cpu_ns=self._tool_ns(),
+            timed_out=self._timed_out,
         )
         self._write({name: getattr(ended, name) for name in _WRITTEN})
         return ended
@@ -243,7 +280,7 @@ class _Watch:
 
     def _sample(self, pid: int, now_ns: int) -> None:
         """Sample the stacks of *pid* where it is a trainer, may become one, or is the first worker of a loader."""
-        if pid in self._exits or self._stacks.attached(pid):
+        if not self._sampled or pid in self._exits or self._stacks.attached(pid):
             return
         role = self._roster.role(pid)
         trains = self._roster.trains.get(pid)

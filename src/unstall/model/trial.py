@@ -48,8 +48,13 @@ class Captured:
         epochs: epoch boundaries of the training's loaders that were passed.
         samples: a digest, order left out, of the indices that each epoch's sampler gave; empty where not observed.
         gradients: by step, float32 (P,) arrays of all gradients of that step, one after another: the lockstep points.
+        updates: by step, float32 (P,): what that step added to each parameter, so that a changed rate or decay shows.
+        point_losses: by step, the mean loss of that step's backward passes.
         seeded: whether the training set no seed of its own, so that the trial's seed is the only one.
         shrunk: batches an epoch that loaders were cut to; None where they were left alone.
+        kinds: data types and elements of the parameters, as ``float32 x 1204``; "" where no optimizer stepped.
+        through_loader: whether a DataLoader gave the batches; without one there is no epoch boundary to pass.
+        notes: what could not be reached or kept, in words.
     """
 
     losses_L: NDArray[np.float64]
@@ -57,8 +62,13 @@ class Captured:
     epochs: int = 0
     samples: tuple[str, ...] = ()
     gradients: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    updates: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    point_losses: Mapping[int, float] = field(default_factory=dict)
     seeded: bool = False
     shrunk: int | None = None
+    kinds: str = ""
+    through_loader: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +77,22 @@ class Trial:
 
     Attributes:
         end_S: int64 (S,), ns since the spawn: when each step had ended on every rank.
-        cpu_S: int64 (S,), ns: CPU time of rank 0's training thread in each step.
         wall_ns: spawn to reap.
         exit_code: the command's own; stopped: whether we ended it at the step that was asked for.
-        reached: calls that the edits changed, by their place in the plan; an edit with 0 was never met.
+        missed: places in the plan of the edits that were never met: the call was not made.
         others_busy: cores that other programs kept busy meanwhile, mean; None where not observed.
-        starved_share: part of the wall time in which the training thread was runnable and had no core.
         disturbed: why the time of this trial cannot be compared (load, throttling, the machine slept), or "".
         error: how it failed, in words, with the end of what it said; "" where it did not.
         folder: its recording.
     """
 
     end_S: NDArray[np.int64]
-    cpu_S: NDArray[np.int64]
     wall_ns: int
     exit_code: int
     stopped: bool
     captured: Captured
-    reached: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
     others_busy: float | None = None
-    starved_share: float = 0.0
     disturbed: str = ""
     error: str = ""
     folder: str = ""

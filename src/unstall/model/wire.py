@@ -33,6 +33,7 @@ from enum import IntEnum
 FORMAT = 1  # raised when an older reader could misread what is written
 MAGIC = b"unstall-wire/%d\n" % FORMAT
 RECORDING = "UNSTALL_RECORDING"  # environment variable: the folder to record to
+PLAN = "UNSTALL_PLAN"  # environment variable: the file that holds the edits of a trial
 
 
 class Phase(IntEnum):

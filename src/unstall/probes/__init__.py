@@ -26,8 +26,10 @@ def start(recording: str, injected_ns: int, when: Callable[[str, Callable[[Modul
     """
     recorder = Recorder(recording, injected_ns)
     recorder.when = when
+    only = recorder.config.get("only")  # a trial's light recorder
     for info in pkgutil.iter_modules(__path__):
-        if not info.name.startswith("_") and info.name not in recorder.without:
+        wanted = info.name not in recorder.without and (not isinstance(only, list) or info.name in only)
+        if wanted and not info.name.startswith("_"):
             _arrange(recorder, info.name, when)
     os.register_at_fork(after_in_child=recorder.reset_in_child)
     recorder.announce()

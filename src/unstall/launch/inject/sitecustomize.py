@@ -73,10 +73,29 @@ class AfterImport:
 
     def when(self, name: str, callback: Callable[[ModuleType], None]) -> None:
         """Call ``callback(module)`` when *name* has been imported; at once where it has been already."""
-        if name in sys.modules:
-            callback(sys.modules[name])
-        else:
+        module = sys.modules.get(name)
+        if module is None:
             self.waiting.setdefault(name, []).append(callback)
+        elif getattr(module.__spec__, "_initializing", False):  # it imports torch: its own names are not all there yet
+            _once_ready(module, callback)
+        else:
+            callback(module)
+
+
+def _once_ready(module: ModuleType, callback: Callable[[ModuleType], None]) -> None:
+    """Call back when the import of *module*, which goes on, has ended well: importlib notes its end in the spec."""
+    spec: Any = module.__spec__
+    kind = type(spec)
+
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "_initializing" and not value:
+                self.__class__ = kind
+                if sys.modules.get(module.__name__) is module:  # a failed import takes it out
+                    callback(module)
+
+    spec.__class__ = Watched
 
 
 def chain() -> None:
@@ -124,6 +143,19 @@ def begin() -> None:
             sys.stderr.write(f"unstall: not recording this process: {type(error).__name__}: {error}\n")
 
     imports.when("torch", start)
+    plan = os.environ.get("UNSTALL_PLAN")
+    if not plan:
+        return
+
+    def edit(module: ModuleType) -> None:
+        try:
+            from unstall.remedies.carried import carry_out
+
+            carry_out(plan, recording, imports.when)
+        except Exception as error:
+            sys.stderr.write(f"unstall: the edits are not in force here: {type(error).__name__}: {error}\n")
+
+    imports.when("torch", edit)
 
 
 try:

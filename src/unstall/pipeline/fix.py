@@ -1,0 +1,323 @@
+"""`unstall fix`: record and explain, prove remedy after remedy, keep what pays, and write the patch of what was proved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unstall import pipeline
+from unstall.launch import command as commands
+from unstall.launch import recording as recordings
+from unstall.launch.redaction import redacted
+from unstall.launch.workspace import prepare
+from unstall.model.codec_fixed import proof_from_json, proof_to_json
+from unstall.model.errors import UnstallError
+from unstall.model.remedy import Edit
+from unstall.model.report import Report
+from unstall.model.trial import Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
+from unstall.pipeline._asked import BY_USER, FixOptions, Progress
+from unstall.pipeline.pairs import Pairs
+from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
+from unstall.pipeline.trial import Bench, Interrupted, said
+from unstall.remedies import written
+from unstall.trials.hours import hours
+from unstall.trials.statistics import spread_of
+from unstall.trials.worth import Asked, Worth, worth_trying
+
+RECORD_SHARE = 1 / 10  # of the budget; the recording of a longer job is stopped after so long
+LEAST_RECORD_S, MOST_RECORD_S = 20.0, 120.0
+TOTAL_PAIRS = 4  # at least, of the original against all that was kept
+STATE = "fix.json"
+
+
+@dataclass
+class Fix:
+    """One fix, from the first recording to the patch.
+
+    Attributes:
+        first, last: the explained run without and with all kept remedies.
+        kept: proofs of the remedies that stay, in the order they were kept.
+    """
+
+    options: FixOptions
+    folder: Path
+    bench: Bench
+    prover: Prover
+    clock: Clock
+    first: Report
+    last: Report
+    proofs: list[Proof] = field(default_factory=list)
+    kept: list[Proof] = field(default_factory=list)
+    untried: tuple[Untried, ...] = ()
+    total: Pairs | None = None
+    notes: list[str] = field(default_factory=list)
+    interrupted: str = ""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of all kept remedies."""
+        return tuple(edit for proof in self.kept for edit in proof.remedy.edits)
+
+    def go(self) -> None:
+        """Try remedies until none is left that pays, the budget ends or the user ends it."""
+        try:
+            while (one := self._next()) is not None:
+                self._prove(one)
+            self._peel()
+        except OutOfBudget:
+            self.interrupted = f"the budget of {self.clock.budget_s:.0f} s"
+        except (Interrupted, KeyboardInterrupt):
+            self.interrupted = BY_USER
+        if self.interrupted != BY_USER:
+            self._count_total()
+
+    # ------------------------------------------------------------ remedies
+
+    def _next(self) -> Worth | None:
+        """Return the remedy to try next, explained on the run as improved so far."""
+        done = {proof.remedy.id for proof in self.proofs}
+        asked = Asked(self.options.allow, self.options.only, self.options.skip, done)
+        worth, self.untried = worth_trying(self.last, asked)
+        return worth[0] if worth else None
+
+    def _prove(self, one: Worth) -> None:
+        proof = self.prover.prove(one, self.edits, self._length(one))
+        self.proofs.append(proof)
+        if proof.verdict is Verdict.FASTER:
+            self.kept.append(proof)
+            self._save()
+            self.last = self._explained()
+        self._save()
+
+    def _length(self, one: Worth) -> Length:
+        findings = [finding for finding in self.last.findings if finding.cause == one.cause]
+        periodic = any(finding.scope.value == "periodic" for finding in findings)
+        return length_of(self.last, one.measure, periodic, self.options)
+
+    def _explained(self) -> Report:
+        """Return the report of the run with all kept remedies; the one before where it cannot be recorded."""
+        _tell(self.options, "recording the run with what was kept", self.clock)
+        report = _record(self.options, self.bench, self.edits, self.clock)
+        if report.exit_code or not report.steady_steps:
+            self.notes.append(
+                "With the kept remedies the run could not be explained anew; the list of faults is older."
+            )
+            return self.last
+        return report
+
+    def _peel(self) -> None:
+        """Take back kept remedies that the others have made needless, the first kept first."""
+        for proof in list(self.kept[:-1]):
+            others = tuple(edit for each in self.kept if each is not proof for edit in each.remedy.edits)
+            length = length_of(self.last, proof.measure, False, self.options)
+            what = f"without {proof.remedy.title}"
+            pairs = self.prover.against(others, self.edits, proof.measure, length, what, 3)
+            ratio = pairs.ratio()
+            if ratio is not None and ratio.high < 1.02:
+                self.kept.remove(proof)
+                self.notes.append(
+                    f"{proof.remedy.title} was kept at first and taken back: with the others it gives "
+                    f"{ratio.value:.2f}x (95 % {ratio.low:.2f}-{ratio.high:.2f}, {ratio.pairs} pairs)."
+                )
+                self._save()
+
+    def _count_total(self) -> None:
+        """Make fresh pairs of the original against all that was kept; one remedy alone has its own."""
+        if len(self.kept) < 2:
+            return
+        measure = self.measure
+        length = length_of(self.first, measure, False, self.options)
+        try:
+            what = "the original against all that was kept"
+            self.total = self.prover.against((), self.edits, measure, length, what, TOTAL_PAIRS)
+        except OutOfBudget:
+            self.notes.append("The budget ended before the original was compared with all kept remedies together.")
+        except (Interrupted, KeyboardInterrupt):
+            self.interrupted = BY_USER
+
+    @property
+    def measure(self) -> Measure:
+        """The time that the whole is judged by: of the start only where nothing else was kept."""
+        return Measure.START if self.kept and all(p.measure is Measure.START for p in self.kept) else Measure.STEP
+
+    # ------------------------------------------------------------ the end
+
+    def result(self) -> Fixed:
+        """Write the patch, carry it out where asked, and return what came of it all."""
+        found, patch, command = self._patch()
+        applied = tuple(written.apply(found).values()) if self.options.apply else ()
+        self.notes += [f"{refused.edit.file}:{refused.edit.line} is not in the patch: {refused.why}."
+                       for refused in found.refused]  # fmt: skip
+        self.notes += [*_notes(self.bench)]
+        step, start = self._ratios()
+        total = start if self.measure is Measure.START else step
+        return Fixed(
+            command=redacted(self.bench.words),
+            first=self.first,
+            last=self.last,
+            noise=spread_of(self.prover.bases_ns),
+            proofs=tuple(self.proofs),
+            kept=tuple(proof.remedy for proof in self.kept),
+            untried=self.untried,
+            total=total if self.kept else None,
+            measure=self.measure,
+            patch=patch,
+            patch_file=str(self.options.patch) if patch and self.options.patch is not None else "",
+            apply_with=command,
+            exports=written.exports(self.edits),
+            applied=applied,
+            hours=self._hours(step, start),
+            spent_ns=round(self.clock.spent_s * 1e9),
+            trials=self.bench.made,
+            discarded=self.bench.discarded,
+            notes=tuple(dict.fromkeys(self.notes)),
+            interrupted=self.interrupted,
+            folder=str(self.folder),
+        )
+
+    def _patch(self) -> tuple[written.Written, str, str]:
+        """Return what the kept edits come to on disk, the patch as it was saved, and the command that applies it."""
+        project = self.bench.workspace.project
+        script = next((Path(word) for word in self.bench.words if word.endswith(".py")), None)
+        found = written.written(self.edits, project, script)
+        file = self.options.patch
+        if file is None:
+            return found, written.patch_of(found, Path("unstall.patch"), project), ""
+        about = [f"{proof.remedy.title} ({proof.where})" for proof in self.kept]
+        patch = written.patch_of(found, file, project, about)
+        if patch:
+            written.save_patch(patch, file)
+        return found, patch, written.apply_command(found, file, project) if patch else ""
+
+    def _ratios(self) -> tuple[Ratio | None, Ratio | None]:
+        """Return the ratios of the steady step and of the start, original over all kept."""
+        if self.total is not None:
+            return self.total.ratio(Measure.STEP), self.total.ratio(Measure.START)
+        return (self.kept[0].step, self.kept[0].start) if len(self.kept) == 1 else (None, None)
+
+    def _hours(self, step: Ratio | None, start: Ratio | None) -> Hours | None:
+        if step is None or not self.kept:
+            return None
+        step_ns = self.first.mean_step_ns
+        start_ns = max(0, self.first.wall_ns - self.first.steady_steps * step_ns)
+        return hours(self.options.job, start_ns=start_ns, step_ns=step_ns, step=step, start=start)
+
+    def _save(self) -> None:
+        """Write the state, so that the fix can be resumed."""
+        state = {
+            "command": list(self.bench.words),
+            "cwd": str(self.bench.workspace.project),
+            "proofs": [proof_to_json(proof) for proof in self.proofs],
+            "kept": [proof.remedy.id for proof in self.kept],
+            "spent_s": self.clock.spent_s,
+        }
+        recordings.write_json(self.folder / STATE, state)
+
+
+def fix(options: FixOptions) -> Fixed:
+    """Return what was tried and proved for the command, and what is kept.
+
+    Raises:
+        UnstallError: When the command cannot be started, its folder not be copied, or the state not be read.
+    """
+    folder, options, earlier = _begun(options)
+    clock = Clock(options.budget_s)
+    workspace = prepare(options.workdir, Path.cwd(), folder, options.share, options.outputs)
+    commands.resolve(options.command, os.environ)  # what is mistyped is said before anything is copied
+    bench = Bench(options.command, folder / "trials", workspace)
+    prover = Prover(bench, options, clock, folder)
+    kept = [proof for proof, stays in earlier if stays]
+    edits = tuple(edit for proof in kept for edit in proof.remedy.edits)
+    try:
+        _tell(options, "recording the run as it is", clock)
+        first = _record(options, bench, (), clock)
+        last = first
+        if edits and not first.exit_code:
+            last = _record(options, bench, edits, clock)
+        made = Fix(options, folder, bench, prover, clock, first, last, [proof for proof, _ in earlier], kept)
+        made.notes += _about_first(first)
+        if first.steady_steps and (first.stopped_by_us or not first.exit_code):
+            made.go()
+        return made.result()
+    except (Interrupted, KeyboardInterrupt):
+        raise UnstallError("Ended before the first run had been recorded; nothing was tried.") from None
+    finally:
+        workspace.remove()
+
+
+def _begun(options: FixOptions) -> tuple[Path, FixOptions, list[tuple[Proof, bool]]]:
+    """Return the folder of the state, the options with the command in them, and earlier proofs, each with whether it stays."""
+    if options.resume is None:
+        return _new_folder(options), options, []
+    state = recordings.read_json(options.resume / STATE)
+    command, kept = state.get("command"), state.get("kept")
+    if not isinstance(command, list) or not isinstance(kept, list):
+        raise UnstallError(f"{options.resume} holds no fix that could be resumed: there is no {STATE} of ours in it.")
+    if state.get("cwd") != str(Path.cwd().resolve()):
+        raise UnstallError(f"The fix in {options.resume} is of {state.get('cwd')}; resume it from there.")
+    words = tuple(str(word) for word in command)
+    if options.command and options.command != words:
+        raise UnstallError(f"The fix in {options.resume} is of another command: {' '.join(words)}")
+    listed = state.get("proofs")
+    proofs = [proof_from_json(record) for record in listed] if isinstance(listed, list) else []
+    return options.resume, replace(options, command=words), [(proof, proof.remedy.id in kept) for proof in proofs]
+
+
+def _new_folder(options: FixOptions) -> Path:
+    if options.out is not None:
+        folder = options.out
+    else:
+        state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+        name = os.path.basename(options.command[0]) if options.command else "fix"
+        folder = Path(state, "unstall", "fixes", f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnstallError(
+            f"{folder} cannot be made: {error.strerror}.\nPass a folder with room for some 100 MB with --out."
+        ) from error
+    return folder.resolve()
+
+
+def _record(options: FixOptions, bench: Bench, edits: tuple[Edit, ...], clock: Clock) -> Report:
+    """Return the report of the command with *edits* in force, recorded for a part of the budget only.
+
+    Raises:
+        Interrupted: When the user ended it.
+    """
+    seconds = min(MOST_RECORD_S, max(LEAST_RECORD_S, clock.budget_s * RECORD_SHARE))
+    config: dict[str, object] = {"steps": options.steps, "warmup": None, "seconds": seconds, "step_limit": None}
+    if options.steps is not None:
+        config |= {"seconds": None, "step_limit": pipeline.DEFAULT_WARMUP + options.steps}
+    folder = bench.record(edits, config, limit_s=None)
+    try:
+        return pipeline.diagnose(folder, options.job)
+    except UnstallError as error:
+        raise UnstallError(f"{error}\n{said(folder)}".strip()) from None
+
+
+def _about_first(first: Report) -> list[str]:
+    if first.stopped_by_us:
+        return [f"The run was recorded for {first.steps} steps, then stopped; trials are stopped likewise."]
+    return []
+
+
+def _notes(bench: Bench) -> Iterator[str]:
+    """Yield what the user is to know about how the trials were made."""
+    space = bench.workspace
+    if not bench.made:
+        return
+    if space.place is None:
+        yield f"Trials ran in {space.project} itself: what the training writes there is of the last trial."
+    else:
+        yield f"Each trial ran in a fresh copy of the working folder ({space.copied_bytes / 1e6:.1f} MB)."
+    if bench.discarded:
+        yield f"{bench.discarded} of {bench.made} trials were disturbed by other programs."
+
+
+def _tell(options: FixOptions, what: str, clock: Clock) -> None:
+    if options.progress is not None:
+        options.progress(Progress(what, 0, 0, None, clock.spent_s, clock.budget_s))

@@ -1,0 +1,350 @@
+"""Prove one remedy: search its value, make fresh pairs until they tell, and see whether it trains the same."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeyword
+from unstall.model.report import Report
+from unstall.model.trial import Captured, Equality, Measure, Proof, Trial, Tried, Verdict
+from unstall.pipeline._asked import FixOptions, Progress
+from unstall.pipeline.pairs import Pairs
+from unstall.pipeline.trial import MOST_STEPS, Ask, Bench
+from unstall.trials import equality
+from unstall.trials.hours import pays_after
+from unstall.trials.search import Search
+from unstall.trials.sequence import Design, decide, next_alpha, pairs_needed
+from unstall.trials.statistics import p_faster
+from unstall.trials.worth import Worth
+
+COMPARED_NS = 3_000_000_000  # steps that a trial compares take about so long together
+LEAST_STEPS = 64  # that a trial compares: more than loaders hold ready, so that their head start shows as a warm-up
+MOST_SHARE = 1 / 24  # of the budget, for one trial
+SLACK_S = 60.0  # a trial may take so much longer, and four times what it is expected to
+SHRUNK = 4  # batches an epoch is cut to, where boundaries of epochs are wanted
+SHRUNK_EPOCHS = 3
+POINTS = (1, 4, 10)  # steps that both arms make from the same state
+ENVELOPES = 2  # runs whose parameters are moved by one unit in the last place
+SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the training stayed the same
+
+
+@dataclass
+class Clock:
+    """The budget of wall time."""
+
+    budget_s: float
+    start_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self.start_s
+
+    @property
+    def left_s(self) -> float:
+        return self.budget_s - self.spent_s
+
+
+class OutOfBudget(Exception):
+    """The next trial would not end within the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long a trial is.
+
+    Attributes:
+        steps: after which it is stopped; None to let it end by itself.
+        expected_s: what it is expected to take.
+    """
+
+    steps: int | None
+    expected_s: float
+
+    @property
+    def limit_s(self) -> float:
+        return 4 * self.expected_s + SLACK_S
+
+
+def length_of(report: Report, measure: Measure, periodic: bool, options: FixOptions) -> Length:
+    """Return how long trials by *measure* are, given the explained run; *periodic* where the time comes now and then."""
+    step_s = max(report.mean_step_ns, 1) / 1e9
+    start_s = max(0.0, report.wall_ns / 1e9 - report.steady_steps * step_s)
+    by_itself = not report.stopped_by_us
+    warm = max(report.warmup_steps, 3)
+    if options.steps is not None:
+        steps = warm + options.steps
+    elif measure is Measure.START:
+        steps = warm + LEAST_STEPS // 2
+    elif periodic:
+        steps = report.steps
+    else:
+        steps = warm + max(LEAST_STEPS, math.ceil(COMPARED_NS / 1e9 / step_s))
+    if options.steps is None:
+        most = int(max(0.0, options.budget_s * MOST_SHARE - start_s) / step_s)
+        steps = min(steps, MOST_STEPS, max(most, warm + LEAST_STEPS // 2))
+    whole = by_itself and steps >= report.steps
+    return Length(None if whole else steps, start_s + min(steps, report.steps if by_itself else steps) * step_s)
+
+
+def tuned(remedy: Remedy, value: int) -> Remedy:
+    """Return *remedy* with its knob at *value*."""
+    knob = remedy.knobs[0]
+
+    def at_value(edit: Edit) -> Edit:
+        if isinstance(edit, SetKeyword) and edit.keyword == knob.keyword:
+            return replace(edit, value=value)
+        if isinstance(edit, SetEnvironment) and edit.value == str(knob.predicted):
+            return replace(edit, value=str(value))
+        return edit
+
+    title = remedy.title.replace(str(knob.predicted), str(value), 1)
+    return replace(remedy, title=title, edits=tuple(at_value(edit) for edit in remedy.edits))
+
+
+@dataclass
+class Prover:
+    """Proves remedies, one after the other, each against all that were kept before it.
+
+    Attributes:
+        verdicts: of all remedies so far, which the next one's alpha depends on.
+        bases_ns: mean steps of the base, each of another run of the original; what equal runs differ by.
+    """
+
+    bench: Bench
+    options: FixOptions
+    clock: Clock
+    folder: Path
+    verdicts: list[Verdict] = field(default_factory=list)
+    bases_ns: list[float] = field(default_factory=list)
+
+    def prove(self, one: Worth, base: tuple[Edit, ...], length: Length) -> Proof:
+        """Return what trials of the remedy of *one* show, against the edits of *base*.
+
+        Raises:
+            Interrupted: When the user ended it.
+            OutOfBudget: When it cannot be brought to a verdict within the budget.
+        """
+        tried: tuple[Tried, ...] = ()
+        remedy = one.remedy
+        if remedy.knobs and remedy.knobs[0].low < remedy.knobs[0].high:
+            search, failed = self._searched(remedy, base, length)
+            if failed:
+                return self._done(one, Verdict.FAILED, because=failed)
+            tried, remedy = search.tried, tuned(remedy, search.best())
+        one = replace(one, remedy=remedy)
+        reseed = remedy.safety is Safety.SAME_DISTRIBUTION
+        pairs = Pairs(self.bench, base, (*base, *remedy.edits), self._ask(length), one.measure, reseed)
+        verdict, because = self._paired(one, pairs, length)
+        proof = self._proof(one, pairs, verdict, tried, because)
+        if not base:
+            self.bases_ns += pairs.base_steps_ns()
+        if verdict is not Verdict.FASTER:
+            return self._closed(proof)
+        same = self._same(remedy, pairs, length)
+        if not same.held:
+            return self._closed(replace(proof, verdict=Verdict.TRAINED_DIFFERENTLY, equality=same))
+        return self._closed(replace(proof, verdict=Verdict.FASTER, equality=same))
+
+    def against(self, base: tuple[Edit, ...], all_edits: tuple[Edit, ...], measure: Measure, length: Length, what: str,
+                least: int) -> Pairs:  # fmt: skip
+        """Return fresh pairs of *base* and *all_edits*: until they tell, and at least *least*."""
+        pairs = Pairs(self.bench, base, all_edits, self._ask(length), measure, False)
+        design = Design(most_pairs=max(least, self._most()))
+        while len(pairs.counted) < least or decide(pairs.logs(), design) is None:
+            if len(pairs.pairs) >= 2 * design.most_pairs:
+                break
+            self._tell(what, pairs, design.most_pairs)
+            self._afford(2 * length.expected_s)
+            pair = pairs.make()
+            if pair.base.error or pair.remedy.error:
+                break
+        return pairs
+
+    # ------------------------------------------------------------ the value of a knob
+
+    def _searched(self, remedy: Remedy, base: tuple[Edit, ...], length: Length) -> tuple[Search, str]:
+        """Return the search of the knob's value, ended, and why the remedy cannot be tried at all, or ""."""
+        search, ask = Search(remedy.knobs[0]), self._ask(length)
+        self._tell(f"{remedy.title}: the base", None, 0)
+        self._afford(length.expected_s)
+        base_trial = self.bench.make(replace(ask, edits=base))
+        if base_trial.error:
+            return search, f"the run without it failed: {base_trial.error}"
+        while (value := search.next()) is not None:
+            at_value = tuned(remedy, value)
+            self._tell(f"search: {at_value.title}", None, 0)
+            self._afford(length.expected_s)
+            trial = self.bench.make(replace(ask, edits=(*base, *at_value.edits)))
+            problem = _problem(trial, at_value, len(base))
+            if problem and not search.tried:
+                return search, problem
+            search.tell(value, 0.0 if problem else _rough_ratio(base_trial, trial))
+        return search, ""
+
+    # ------------------------------------------------------------ pairs
+
+    def _paired(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
+        """Make pairs until they tell, and return what they do."""
+        design = Design(alpha=next_alpha(self.verdicts), most_pairs=self._most())
+        while True:
+            self._tell(one.remedy.title, pairs, design.most_pairs)
+            self._afford(2 * length.expected_s)
+            pair = pairs.make()
+            if pair.base.error:
+                return Verdict.INCONCLUSIVE, f"the run without it failed: {pair.base.error}"
+            problem = _problem(pair.remedy, one.remedy, len(pairs.base))
+            if problem:
+                return Verdict.FAILED, problem
+            logs = pairs.logs()
+            if not logs and len(pairs.counted) >= design.least_pairs:
+                return Verdict.NO_STEADY_STATE, "the length of a step keeps changing until the end of the trials"
+            if logs and (verdict := decide(logs, design)) is not None:
+                enough = not pairs.reseed or verdict is not Verdict.FASTER or len(logs) >= SEEDED_PAIRS
+                if enough:
+                    return verdict, _takes(verdict, logs, design)
+            if len(pairs.pairs) >= 2 * design.most_pairs:
+                return Verdict.INCONCLUSIVE, f"{pairs.discarded} trials were disturbed: {pair.disturbed}"
+
+    def _proof(self, one: Worth, pairs: Pairs, verdict: Verdict, tried: tuple[Tried, ...], because: str) -> Proof:
+        """Return the proof but for its equality; what is faster is held inconclusive until that is known."""
+        logs, seen = (
+            pairs.logs(),
+            [pairs.mean_ns(arm, m) for m in (Measure.START, Measure.STEP) for arm in (False, True)],
+        )
+        known = [time_ns for time_ns in seen if time_ns is not None]
+        return Proof(
+            one.cause,
+            one.where,
+            one.remedy,
+            Verdict.INCONCLUSIVE if verdict is Verdict.FASTER else verdict,
+            one.measure,
+            ratio=pairs.ratio(),
+            start=pairs.ratio(Measure.START),
+            step=pairs.ratio(Measure.STEP),
+            tried=tried,
+            predicted_low=one.predicted_low,
+            predicted_high=one.predicted_high,
+            p=p_faster(logs) if len(logs) >= 2 else None,
+            pays_after=pays_after(*known) if len(known) == 4 else None,
+            discarded=pairs.discarded,
+            because=because or pairs.about_load(),
+        )
+
+    # ------------------------------------------------------------ trained the same
+
+    def _same(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
+        bases, with_it = ([getattr(pair, arm).captured for pair in pairs.pairs] for arm in ("base", "remedy"))
+        if remedy.safety is Safety.CHANGES_TRAINING:
+            return equality.curves(bases, with_it)
+        if remedy.safety is Safety.SAME_DISTRIBUTION:
+            return equality.seeds(bases, with_it)
+        if remedy.safety is Safety.SAME_BITS:
+            return self._same_bits(remedy, pairs, length, bases, with_it)
+        return self._lockstep(remedy, pairs, length)
+
+    def _same_bits(
+        self, remedy: Remedy, pairs: Pairs, length: Length, bases: Sequence[Captured], with_it: Sequence[Captured]
+    ) -> Equality:
+        """Compare bit for bit over boundaries of epochs; where two equal runs differ already, in lockstep."""
+        shrunk = replace(self._ask(length), shrink=SHRUNK, steps=SHRUNK * SHRUNK_EPOCHS + 1)
+        self._tell(f"{remedy.title}: are all bits the same?", None, 0)
+        base, other = (self._trial(replace(shrunk, edits=edits), length) for edits in (pairs.base, pairs.remedy))
+        same = equality.bits(base.captured, other.captured)
+        if same.held:
+            plain = equality.bits(bases[0], with_it[0], least_epochs=0)
+            return same if plain.held else plain
+        again = self._trial(replace(shrunk, edits=pairs.base), length)
+        if equality.bits(base.captured, again.captured, least_epochs=0).held:
+            return same
+        rounded = self._lockstep(remedy, pairs, length)
+        return replace(rounded, because=f"two equal runs differ in bits already; {rounded.because}")
+
+    def _lockstep(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
+        self._tell(f"{remedy.title}: does only rounding differ?", None, 0)
+        folder = self.folder / f"points-{self.bench.launched}"
+        folder.mkdir(parents=True, exist_ok=True)
+        ask = replace(self._ask(length), points=POINTS, steps=max(POINTS) + 2)
+        base = self._trial(replace(ask, edits=pairs.base, save=folder), length)
+        other = self._trial(replace(ask, edits=pairs.remedy, load=folder), length)
+        moved = [self._trial(replace(ask, edits=pairs.base, load=folder, ulp=True, seed=ask.seed), length)
+                 for _ in range(ENVELOPES)]  # fmt: skip
+        return equality.lockstep(base.captured, other.captured, [trial.captured for trial in moved])
+
+    def _trial(self, ask: Ask, length: Length) -> Trial:
+        self._afford(length.expected_s)
+        return self.bench.make(ask)
+
+    # ------------------------------------------------------------ bookkeeping
+
+    def _ask(self, length: Length) -> Ask:
+        return Ask(steps=length.steps, seed=self.options.seed, limit_s=length.limit_s)
+
+    def _most(self) -> int:
+        return self.options.most_pairs or Design().most_pairs
+
+    def _afford(self, seconds: float) -> None:
+        if self.clock.left_s < seconds:
+            raise OutOfBudget
+
+    def _tell(self, what: str, pairs: Pairs | None, most: int, verdict: Verdict | None = None) -> None:
+        if self.options.progress is not None:
+            made, ratio = (len(pairs.pairs), pairs.ratio()) if pairs is not None else (0, None)
+            self.options.progress(Progress(what, made, most, ratio, self.clock.spent_s, self.clock.budget_s, verdict))
+
+    def _done(self, one: Worth, verdict: Verdict, *, because: str) -> Proof:
+        return self._closed(
+            Proof(
+                one.cause,
+                one.where,
+                one.remedy,
+                verdict,
+                one.measure,
+                predicted_low=one.predicted_low,
+                predicted_high=one.predicted_high,
+                because=because,
+            )
+        )
+
+    def _closed(self, proof: Proof) -> Proof:
+        """Note the verdict, say it, and return *proof*."""
+        self.verdicts.append(proof.verdict)
+        if self.options.progress is not None:
+            pairs = proof.ratio.pairs if proof.ratio else 0
+            self.options.progress(
+                Progress(proof.remedy.title, pairs, pairs, proof.ratio, self.clock.spent_s, self.clock.budget_s,
+                         proof.verdict)
+            )  # fmt: skip
+        return proof
+
+
+def _problem(trial: Trial, remedy: Remedy, before: int) -> str:
+    """Return why the trial of *remedy*, whose edits come after *before* others, does not count, or ""."""
+    if trial.error:
+        return trial.error
+    own = [number - before for number in trial.missed if number >= before]
+    if own:
+        edit = remedy.edits[own[0]]
+        place = "" if isinstance(edit, SetEnvironment) else f" at {edit.file}:{edit.line}"
+        return f"the call that it changes{place} was never made in the trial"
+    return ""
+
+
+def _rough_ratio(base: Trial, trial: Trial) -> float:
+    """Return how many times faster the later half of the steps of *trial* is than the same steps of *base*."""
+    last = min(base.end_S.size, trial.end_S.size)
+    first = max(1, last // 2)
+    return base.mean_step_ns(first, last) / trial.mean_step_ns(first, last) if last > first else 0.0
+
+
+def _takes(verdict: Verdict, logs: Sequence[float], design: Design) -> str:
+    """Return what it would take where the pairs do not tell, or ""."""
+    if verdict is not Verdict.INCONCLUSIVE:
+        return ""
+    needed = pairs_needed(logs, design)
+    if needed is None:
+        return "no number of such pairs would tell; it would take a quieter machine or longer trials (--steps)"
+    return f"about {needed} pairs would tell, were gain and noise as they look now"

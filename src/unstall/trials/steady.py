@@ -1,0 +1,60 @@
+"""From which step on two runs can be compared: the warm-up ends where the length of a step last changes its level."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_SEGMENT = 8  # steps on either side of a change; fewer are an outlier, not a level
+LEAST_SHIFT = 0.10  # of a step's usual length; smaller changes are drift, which pairs share
+SURE = 1e-4  # probability of such a change in steps without one; many places are looked at
+LATEST = 2 / 3  # of the run; a change after that leaves too little to compare
+
+
+def warmup_of(step_ns: NDArray[np.int64]) -> int | None:
+    """Return the steps before the steady state, at least 1; None where none is reached.
+
+    Args:
+        step_ns: int64 (S,): the lengths of the steps, in order.
+    Cost: O(S^2 log S).
+    Source: Pettitt 1979, a change-point test on ranks, so that single long steps (a checkpoint) do not count as a
+        level; repeated to the right of each change until there is none, as Barrett et al. 2017 tell a steady state.
+    """
+    first = _after_long_start(step_ns)
+    at = first
+    while step_ns.size - at >= 2 * LEAST_SEGMENT:  # of three levels a test of the whole may see none
+        change = _change(step_ns[at:])
+        if change is not None:
+            first = at = at + change
+        else:
+            at += LEAST_SEGMENT
+    if first > LATEST * step_ns.size or not step_ns.size:
+        return None
+    return max(1, first)
+
+
+def _after_long_start(step_ns: NDArray[np.int64]) -> int:
+    """Return how many steps at the start are each longer than twice the later half's median: too few for a level."""
+    usual = float(np.median(step_ns[step_ns.size // 2 :])) if step_ns.size else 0.0
+    most = step_ns.size // 2
+    long = np.flatnonzero(step_ns[:most] > 2 * usual)
+    run = 0
+    while run < long.size and long[run] == run:
+        run += 1
+    return run
+
+
+def _change(step_ns: NDArray[np.int64]) -> int | None:
+    """Return the number of steps before the most likely change of level, or None where there is none."""
+    count = step_ns.size
+    if count < 2 * LEAST_SEGMENT:
+        return None
+    ranks = np.argsort(np.argsort(step_ns, kind="stable"), kind="stable") + 1.0
+    before = np.arange(1, count + 1)
+    statistic = np.abs(2 * np.cumsum(ranks) - before * (count + 1))
+    inner = statistic[LEAST_SEGMENT - 1 : count - LEAST_SEGMENT]
+    at = LEAST_SEGMENT + int(np.argmax(inner))
+    chance = 2 * np.exp(-6 * float(inner.max()) ** 2 / (count**3 + count**2))
+    left, right = float(np.median(step_ns[:at])), float(np.median(step_ns[at:]))
+    shifted = abs(left - right) > LEAST_SHIFT * min(left, right)
+    return at if chance < SURE and shifted else None
