@@ -1,4 +1,4 @@
-"""Views: each turns a finished `Report` into text. Found by walking this folder.
+"""Views: each turns a finished `Report` (`fixed`: a `Fixed`) into text. Found by walking this folder.
 
 A view is a module with ``NAME`` and ``render``.  It adds nothing to the report: no sum, no
 judgement, only words and layout.  Modules whose names begin with ``_`` are parts of views.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstall.views import _words as words
@@ -31,12 +31,17 @@ INFORMATION_SHOWN = 3  # findings that are no fault; --verbose shows all
 
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
     """Return the page, *width* columns wide (60 to 160), ending in a newline."""
+    width = max(LEAST_WIDTH, min(width, MOST_WIDTH))
+    return drawn(_page(report, min(width, MEASURE), verbose), width, colour)
+
+
+def drawn(parts: Iterable[RenderableType], width: int, colour: bool) -> str:
+    """Return *parts* below one another as text, *width* columns wide at most, ending in a newline."""
     import io
 
     from rich.console import Console, Group
     from rich.constrain import Constrain
 
-    width = max(LEAST_WIDTH, min(width, MOST_WIDTH))
     page = io.StringIO()
     console = Console(
         file=page,
@@ -51,7 +56,7 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
         emoji=False,
         _environ={},
     )
-    console.print(Constrain(Group(*_page(report, min(width, MEASURE), verbose)), min(width, MEASURE)))
+    console.print(Constrain(Group(*parts), min(width, MEASURE)))
     return words.finish("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
 
 
@@ -67,13 +72,13 @@ def _page(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     yield from _footer(report, verbose)
 
 
-def _indented(part: RenderableType, by: int = 2) -> RenderableType:
+def indented(part: RenderableType, by: int = 2) -> RenderableType:
     from rich.padding import Padding
 
     return Padding(part, (0, 0, 0, by))
 
 
-def _title(text: str) -> Text:
+def title(text: str) -> Text:
     from rich.text import Text
 
     return Text(text, "bold underline")
@@ -90,11 +95,11 @@ def _header(report: Report, width: int) -> Iterator[RenderableType]:
     tail = f"{machine_of(report)} · {steady if report.steps else f'no step in {words.duration(report.wall_ns)}'}"
     command = command_of(report)
     apart = "\n" if len(f"unstall · {command} · {tail}") > width else " · "
-    yield Text.assemble(("unstall", "bold"), " · ", (_cut(command, 2 * width), "bold"), f"{apart}{tail}")
+    yield Text.assemble(("unstall", "bold"), " · ", (cut(command, 2 * width), "bold"), f"{apart}{tail}")
     if report.stopped_by_us:
         yield Text(f"Stopped by unstall: {report.stop_reason or 'it had measured enough'}.", "dim")
     elif report.exit_code:
-        ended = f"The training ended with {_ending(report.exit_code)}; this is the account up to there."
+        ended = f"The training ended with {ending(report.exit_code)}; this is the account up to there."
         yield Text(ended, "bold yellow")
     if report.traced is not None:
         yield Text(_coverage(report.traced, report), "dim")
@@ -102,7 +107,7 @@ def _header(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text.assemble(("! ", "bold yellow"), (warning, "yellow"))
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
     """Return an exit code in words; 128 + N, or -N, is what signal N leaves."""
     number = -code if code < 0 else code - 128
     try:
@@ -134,7 +139,7 @@ def _coverage(traced: Traced, report: Report) -> str:
     return f"{what} a part of a run: {steps}{told}. The profiler's own cost is part of all times."
 
 
-def _cut(text: str, room: int) -> str:
+def cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
@@ -170,28 +175,28 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
 
     step = report.step_ns
     if step is None:
-        yield _indented(Text(report.bound_by or "No steady step was seen.", "bold"))
+        yield indented(Text(report.bound_by or "No steady step was seen.", "bold"))
         if report.outside:
             yield Text("")
-            yield _indented(Text("where the time of the run went", "dim"))
-            yield _indented(_chart.chart(report.outside, width - 2, verbose))
+            yield indented(Text("where the time of the run went", "dim"))
+            yield indented(_chart.chart(report.outside, width - 2, verbose))
         return
     low, high = words.duration(step.p10), words.duration(step.p90)
     verdict, stop, rest = report.bound_by.partition(". ")
     median = (words.duration(step.median), "bold")
-    yield _indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
+    yield indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
     yield Text("")
     device = report.device
-    yield _indented(_chart.chart(report.step_parts, width - 2, verbose, _device.rows(device) if device else ()))
+    yield indented(_chart.chart(report.step_parts, width - 2, verbose, _device.rows(device) if device else ()))
     if device is not None:
         yield Text("")
-        yield from map(_indented, _device.below(device, verbose))
+        yield from map(indented, _device.below(device, verbose))
     outside = _chart.outside(report.outside, verbose)
     if outside is not None:
-        yield _indented(outside)
+        yield indented(outside)
     if len(report.ranks) > 1:
         yield Text("")
-        yield _indented(_chart.ranks(report.ranks, verbose))
+        yield indented(_chart.ranks(report.ranks, verbose))
 
 
 # ------------------------------------------------------------------ the findings
@@ -212,21 +217,21 @@ def _findings(report: Report, width: int, verbose: bool) -> Iterator[RenderableT
     for number, (finding, remedies) in enumerate(steady + startup, start=1):
         yield Text("")
         if number == len(steady) + 1:
-            yield _title("Start-up, once a run")
+            yield title("Start-up, once a run")
         yield say.fault(number, finding, remedies, report, verbose, width)
     known = [finding for finding in report.findings if not finding.fault]
     if known:
         yield Text("")
-        yield _title("What bounds it, no fault")
+        yield title("What bounds it, no fault")
         for finding in known if verbose else known[:INFORMATION_SHOWN]:
             yield say.information(finding, report, verbose, width)
         if len(known) > INFORMATION_SHOWN and not verbose:
-            yield _indented(Text(f"{len(known) - INFORMATION_SHOWN} more: -v shows them", "dim"), 4)
+            yield indented(Text(f"{len(known) - INFORMATION_SHOWN} more: -v shows them", "dim"), 4)
     if report.candidates:
         yield Text("")
-        yield _title("May cost time, unproved")
+        yield title("May cost time, unproved")
         for one in report.candidates:
-            yield _indented(say.candidate(one))
+            yield indented(say.candidate(one))
 
 
 def _faults(report: Report) -> Iterator[tuple[Finding, tuple[Remedy, ...]]]:
@@ -266,8 +271,8 @@ def _footer(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield Text(" · ".join(_trust(report, verbose)), "dim")
     if verbose:
         for one in report.abstained:
-            yield _indented(Text(f"{one.cause} abstained: {one.because}", "dim"))
-        yield _indented(Text(f"observed: {', '.join(sensor.value for sensor in report.observed) or 'nothing'}", "dim"))
+            yield indented(Text(f"{one.cause} abstained: {one.because}", "dim"))
+        yield indented(Text(f"observed: {', '.join(sensor.value for sensor in report.observed) or 'nothing'}", "dim"))
     yield from _job(report)
     if report.recording:
         yield Text.assemble(("recording: ", "dim"), short_home(report.recording))

@@ -1,0 +1,250 @@
+"""The page of a fix in the terminal: what was tried, what is proved, what it gives, and what to do now.
+
+The order is that of the questions a reader has: is it faster, and by how much; which remedy did it, and did the
+training stay the same; what was not tried; what it comes to in hours; how to have it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstall.views import _words as words
+from unstall.views.terminal import LEAST_WIDTH, MEASURE, MOST_WIDTH, cut, drawn, ending, indented, machine_of, title
+from unstall.views.terminal import short_home as short
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from unstall.model.finding import Finding
+    from unstall.model.remedy import Remedy
+    from unstall.model.trial import Fixed, Hours, Untried
+
+NAME = "fixed"
+MINUTE_NS, HOUR_NS = 60_000_000_000, 3_600_000_000_000
+BY_HAND_SHOWN = 3  # advice; --verbose shows all
+
+
+def render(fixed: Fixed, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
+    """Return the page, *width* columns wide (60 to 160), ending in a newline."""
+    width = max(LEAST_WIDTH, min(width, MOST_WIDTH))
+    return drawn(_page(fixed, min(width, MEASURE), verbose), width, colour)
+
+
+def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    gap = Text("")
+    yield _header(fixed, width)
+    yield gap
+    yield from map(indented, _headline(fixed))
+    if fixed.proofs:
+        yield gap
+        yield indented(_proofs.table(fixed.proofs, fixed.kept, width - 2, verbose))
+        yield gap
+        yield indented(_trust(fixed))
+    yield from _left(fixed, verbose)
+    yield gap
+    yield from _outcome(fixed)
+    for note in fixed.notes:
+        yield Text(f"note: {_proofs.sentence(note)}", "dim")
+    yield from _resume(fixed)
+
+
+def _header(fixed: Fixed, width: int) -> Text:
+    from rich.text import Text
+
+    trials = f"{words.count(fixed.trials, 'trial')} in {span(fixed.spent_ns)}"
+    tail = f"{machine_of(fixed.first)} · {trials if fixed.trials else f'no trial, {span(fixed.spent_ns)}'}"
+    command = shlex.join(fixed.command)
+    apart = "\n" if len(f"unstall fix · {command} · {tail}") > width else " · "
+    return Text.assemble(("unstall fix", "bold"), " · ", (cut(command, 2 * width), "bold"), f"{apart}{tail}")
+
+
+def span(ns: int) -> str:
+    """Return a time of minutes or hours as ``11 min``; short ones in seconds."""
+    if ns < 2 * MINUTE_NS:
+        return words.duration(ns)
+    if ns < 2 * HOUR_NS:
+        return f"{round(ns / MINUTE_NS)}{words.GLUE}min"
+    return f"{ns / HOUR_NS:.1f}{words.GLUE}h"
+
+
+# ------------------------------------------------------------------ what came of it
+
+
+def _headline(fixed: Fixed) -> Iterator[Text]:
+    """Say in one sentence what is proved, and what bounds the run before and after."""
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    first = fixed.first
+    if fixed.interrupted:
+        yield Text(f"Ended early by {fixed.interrupted}; this is what had been found until then.", "bold yellow")
+    if not fixed.proofs and first.exit_code and not first.stopped_by_us:
+        yield Text(f"The training failed by itself, with {ending(first.exit_code)}: nothing was tried.", "bold yellow")
+        for warning in first.warnings:
+            yield Text(warning, "yellow")
+        return
+    if fixed.kept and fixed.total is not None:
+        faster = f"{_proofs.times(fixed.total.value)} faster {_proofs.OF[fixed.measure]}"
+        fresh = _proofs.proved(fixed.total, "fresh")
+        yield Text.assemble((faster, "bold green"), f" ({fresh} of the original against all that is kept)")
+    elif fixed.kept:
+        kept = words.count(len(fixed.kept), "remedy", "remedies")
+        yield Text.assemble((f"{kept} proved and kept", "bold green"), "; all of them together were not measured")
+    elif fixed.proofs:
+        tried = words.count(len(fixed.proofs), "remedy was", "remedies were")
+        yield Text.assemble(("Nothing is proved faster", "bold"), f": {tried} tried, and none is kept.")
+    elif not fixed.interrupted:
+        yield Text("Nothing here is worth a trial.", "bold")
+    before, after = _step(fixed, last=False), _step(fixed, last=True)
+    if before:
+        yield Text(f"before: {before}", "dim")
+    if fixed.kept and after and after != before:
+        yield Text(f"now:    {after}", "dim")
+
+
+def _step(fixed: Fixed, last: bool) -> str:
+    """Return the step of the explained run and what bounds it, as one of the two recordings has it."""
+    report = fixed.last if last else fixed.first
+    bound = report.bound_by.partition(". ")[0].rstrip(".")
+    if report.step_ns is None:
+        return bound
+    return f"step {words.duration(report.step_ns.median)}" + (f", {bound[:1].lower()}{bound[1:]}" if bound else "")
+
+
+def _trust(fixed: Fixed) -> Text:
+    """Return what the verdicts are to be judged by."""
+    from rich.text import Text
+
+    parts: list[str] = []
+    if fixed.noise is not None:
+        parts.append(f"two equal runs differ by {words.share(fixed.noise)}")
+    if fixed.discarded:
+        parts.append(f"{words.count(fixed.discarded, 'trial')} of {fixed.trials} left out: the machine was disturbed")
+    parts.append("ratio: time without the remedy over time with it")
+    return Text(" · ".join(parts), "dim")
+
+
+# ------------------------------------------------------------------ what is left
+
+
+def _left(fixed: Fixed, verbose: bool) -> Iterator[RenderableType]:
+    """Yield the advice that only a person can carry out, and what was not tried."""
+    from rich.text import Text
+
+    by_hand = list(_by_hand(fixed))
+    shown = by_hand if verbose else by_hand[:BY_HAND_SHOWN]
+    if by_hand:
+        yield Text("")
+        yield title("To be done by hand, unproved")
+    for finding, remedy in shown:
+        yield indented(_advice(finding, remedy))
+    if len(shown) < len(by_hand):
+        yield indented(Text(f"{len(by_hand) - len(shown)} more: -v shows them", "dim"))
+    said = {(finding.cause, remedy.title) for finding, remedy in by_hand}
+    rest = [one for one in fixed.untried if (one.cause, one.title) not in said]
+    if rest:
+        yield Text("")
+        yield title("Not tried")
+    for one in rest:
+        yield indented(_untried(one))
+
+
+def _by_hand(fixed: Fixed) -> Iterator[tuple[Finding, Remedy]]:
+    """Yield the faults of the last run whose first remedy no edit carries out."""
+    for finding, remedies in zip(fixed.last.findings, fixed.last.remedies):
+        if finding.fault and remedies and not remedies[0].edits:
+            yield finding, remedies[0]
+
+
+def _advice(finding: Finding, remedy: Remedy) -> Text:
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    text = Text.assemble(("→ ", "green"), (remedy.title, "green"))
+    about = f"{finding.cause} at {words.place(finding.where, 40)}, {words.share(finding.share)}"
+    text.append(f"\n  {about} · {words.SAFETY[remedy.safety]}", "dim")
+    return text.append(f"\n  {_proofs.sentence(remedy.why)}" if remedy.why else "")
+
+
+def _untried(one: Untried) -> Text:
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    text = Text("• ").append(one.title or one.cause, "bold")
+    where = f"{one.cause} at {words.shorten(one.where, 40)}" if one.where else one.cause
+    return text.append(f"\n  {where}", "dim").append(f": {_proofs.sentence(one.because)}")
+
+
+# ------------------------------------------------------------------ what it gives, and how to have it
+
+
+def _outcome(fixed: Fixed) -> Iterator[Text]:
+    from rich.text import Text
+
+    if fixed.hours is not None and fixed.kept:
+        yield _hours(fixed, fixed.hours)
+    elif fixed.kept:
+        yield Text("over the whole job, in hours and money: add --job-hours H --price-per-hour P", "dim")
+    if fixed.applied:
+        changed = ", ".join(fixed.applied)
+        yield Text.assemble(
+            (f"changed, as you asked: {changed}", "bold"), "; what it was is kept beside it as NAME.orig"
+        )
+    if fixed.patch_file:
+        yield from _patch(fixed)
+    for name, value in sorted(fixed.exports.items()):
+        yield Text.assemble("in the environment: ", (f"export {name}={shlex.quote(value)}", "bold"))
+    if fixed.proofs and not fixed.kept:
+        yield Text("No patch is written, and no file of yours is changed.")
+
+
+def _hours(fixed: Fixed, hours: Hours) -> Text:
+    """Return the job's hours before and after, and what is left of the saving after the trials' own cost."""
+    from rich.text import Text
+
+    saved, price, took = hours.now - hours.then, fixed.first.job.price_per_hour, fixed.spent_ns / HOUR_NS
+    bounds = f"({hours.then_low:.1f}-{hours.then_high:.1f})"
+    text = Text.assemble(
+        (f"a job of {hours.now:.1f}{words.GLUE}h → {hours.then:.1f}{words.GLUE}h", "bold"), f" {bounds}"
+    )
+    money = "" if hours.saved_money is None else f", {hours.saved_money:,.2f}"
+    text.append(f": saves {saved:.1f}{words.GLUE}h{money}", "bold green" if saved > 0 else "bold")
+    if money and price is not None:
+        text.append(f" at {price:.2f} an hour")
+    net_money = "" if hours.saved_money is None or price is None else f", {hours.saved_money - took * price:,.2f}"
+    net = f"{saved - took:.1f}{words.GLUE}h{net_money}"
+    return text.append(f"; less the {span(fixed.spent_ns)} that this took: {net}", "dim")
+
+
+def _patch(fixed: Fixed) -> Iterator[Text]:
+    from rich.text import Text
+
+    files = re.findall(r"^\+\+\+ \"?b/(.*?)\"?\t?$", fixed.patch, re.MULTILINE)
+    changes = words.count(len(re.findall(r"^@@ ", fixed.patch, re.MULTILINE)), "change")
+    where = f"in {', '.join(files)}" if len(files) <= 3 else f"in {len(files)} files"
+    text = Text.assemble((fixed.patch_file, "bold"), f": {changes} {where}")
+    if fixed.applied:
+        yield text.append(", which is applied already")
+        return
+    command = fixed.apply_with or f"git apply {shlex.quote(fixed.patch_file)}"
+    yield text.append(". Apply it with:   ").append(command.replace(" ", words.GLUE), "bold")
+
+
+def _resume(fixed: Fixed) -> Iterator[Text]:
+    from rich.text import Text
+
+    if fixed.interrupted and fixed.folder:
+        yield Text.assemble("go on from here: ", (f"unstall fix --resume {short(fixed.folder)}", "bold"))
+    elif fixed.folder:
+        yield Text.assemble(("recordings of the trials: ", "dim"), short(fixed.folder))
