@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from unstall.causes._configured import Setting, setting
 from unstall.model.finding import Command, Line, Saving, Scope, Stake, Where
 from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.remedy import Scalar, SetKeyword
 from unstall.model.run import Place, Run
 from unstall.model.tables import BatchLine, Cores, LoaderUse, Tables
 
@@ -24,6 +26,7 @@ LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
 MANY_ROWS = 16  # samples a batch
 SMALL_ROW_NS = 60_000  # CPU time a sample; 14 us is what a row of a TensorDataset takes, put together with the others
 SMALL_ROW_BYTES = 16_384  # larger ones cost their copying
+_POSITIONS = {"num_workers": 5, "pin_memory": 7}  # of DataLoader's parameters that may be given without their names
 _TABLES = re.compile(r"(^|\.)(pandas|polars|pyarrow|xarray)\.")
 _IN_MEMORY = ("torch.utils.data.dataset.", "builtins.")
 
@@ -118,6 +121,18 @@ def place_of(use: LoaderUse, run: Run) -> Where:
     if library is not None:
         return Line(library.file, library.line, library.function, "", use.site.framework, use.site.key)
     return Command(" ".join(str(word) for word in run.facts.known.get("command") or ()))  # type: ignore[union-attr]
+
+
+def loader_setting(use: LoaderUse, keyword: str, value: Scalar, run: Run, tables: Tables) -> Setting:
+    """Return how to give a loader's *keyword* the *value*: at the user's call, or in what a framework makes it by."""
+    if use.site.key:
+        return setting(f"{use.site.key.partition('.')[0]}.dataloader_{keyword}", value, run, tables)
+    if use.made_by == "DataLoader" and use.site.file and use.site.framework is None:
+        call = "torch.utils.data.DataLoader"
+        return Setting(
+            keyword, (SetKeyword(use.site.file, use.site.line, call, keyword, value, _POSITIONS.get(keyword)),)
+        )
+    return Setting(keyword, (), f"the loader is made by a library, see its settings for {keyword}")
 
 
 def heaviest(lines: tuple[BatchLine, ...], part: str) -> BatchLine | None:

@@ -27,10 +27,11 @@ from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import Parts, idle_stakes, merged, percent, spread, total, where
+from unstall.causes.data._input import loader_setting
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Edit, Remedy, Safety, SetKeyword
+from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Copies, DeviceUse, Idle, Idling, Tables
 
@@ -126,9 +127,8 @@ class PageableCopy(Cause):
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         loader = max((use for use in tables.loaders if use.trains), key=lambda use: use.batches, default=None)
         edits: tuple[Edit, ...] = ()
-        if loader is not None and loader.made_by == "DataLoader" and loader.site.file and not loader.site.framework:
-            site = loader.site
-            edits = (SetKeyword(site.file, site.line, "torch.utils.data.DataLoader", "pin_memory", True, 7),)
+        if loader is not None and loader.made_by == "DataLoader":
+            edits = loader_setting(loader, "pin_memory", True, run, tables).edits
         yield Remedy(
             f"{self.id}#pin-memory", "pin_memory=True, and .to(device, non_blocking=True)", Safety.SAME_BITS, edits, (),
             "the same bytes arrive; give the DataLoader pin_memory=True (or pin the tensor) and pass non_blocking=True where the "

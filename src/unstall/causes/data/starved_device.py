@@ -25,10 +25,11 @@ from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import idle_stakes, percent, where
+from unstall.causes.data._input import loader_setting
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Edit, Knob, Remedy, SetKeyword
+from unstall.model.remedy import Edit, Knob, Remedy
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import DeviceUse, Idle, Idling, LoaderUse, Tables
 
@@ -121,16 +122,17 @@ class StarvedDevice(Cause):
         more = max(1, min(2 * workers or 4, cores)) if workers is not None else None
         edits: tuple[Edit, ...] = ()
         knobs: tuple[Knob, ...] = ()
-        if loader is not None and loader.made_by == "DataLoader" and loader.site.framework is None and more:
-            site = loader.site
-            edits = (SetKeyword(site.file, site.line, "torch.utils.data.DataLoader", "num_workers", more, 5),)
-            knobs = (Knob("num_workers", more, 1, max(more, 2 * cores)),)
+        by_hand = ""
+        if loader is not None and loader.made_by == "DataLoader" and more:
+            how = loader_setting(loader, "num_workers", more, run, tables)
+            edits, knobs = how.edits, how.knobs(more, 1, max(more, 2 * cores))
+            by_hand = f" ({how.by_hand})" if how.by_hand else ""
         title = "let workers make the batches (num_workers=4)" if workers == 0 else "more workers, or cheaper batches"
         yield Remedy(
             f"{self.id}#num_workers", f"num_workers={more}" if edits else title, tables.input_safety, edits, knobs,
-            "set num_workers of the DataLoader to what the cores allow, with pin_memory=True and persistent_workers=True; where "
-            "workers are many already, make a batch cheaper: decode less, store it ready to use, work on whole batches. "
-            "A recording of the run (unstall run) tells what a batch costs and where",
+            f"set num_workers of the DataLoader to what the cores allow{by_hand}, with pin_memory=True and "
+            "persistent_workers=True; where workers are many already, make a batch cheaper: decode less, store it ready to "
+            "use, work on whole batches. A recording of the run (unstall run) tells what a batch costs and where",
         )  # fmt: skip
 
 

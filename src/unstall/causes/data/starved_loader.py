@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import Wait, is_busy, place_of, usable, wait_of
+from unstall.causes.data._input import Wait, is_busy, loader_setting, place_of, usable, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
-from unstall.model.remedy import Edit, Knob, Remedy, Safety, SetKeyword
+from unstall.model.remedy import Edit, Knob, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, LoaderUse, Tables
 
@@ -218,18 +218,15 @@ class StarvedLoader(Cause):
             if safety is Safety.SAME_BITS
             else "making a batch draws random numbers"
         )
-        knob = Knob("num_workers", workers, 1, max(workers, min(MOST_WORKERS, 2 * workers)))
         edits: tuple[Edit, ...] = ()
+        knobs: tuple[Knob, ...] = ()
         title = f"num_workers={workers}"
         if use.iterable:
             safety = Safety.CHANGES_TRAINING
             why = "each worker of an IterableDataset yields all samples, unless it shares them out (get_worker_info)"
-        elif use.site.key:
-            title, why = f"{use.site.key}={workers}", f"{why}; set {use.site.key} where the arguments are made"
-        elif use.site.file and use.site.framework is None:
-            edits = (
-                SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "num_workers", workers, 5),
-            )
         else:
-            why = f"{why}; the loader is made by a library, see its settings for the number of workers"
-        yield Remedy(f"{self.id}#num_workers", title, safety, edits, (knob,) if edits else (), why)
+            how = loader_setting(use, "num_workers", workers, run, tables)
+            title = f"{how.name}={workers}"
+            edits, why = how.edits, f"{why}; {how.by_hand}" if how.by_hand else why
+            knobs = how.knobs(workers, 1, max(workers, min(MOST_WORKERS, 2 * workers)))
+        yield Remedy(f"{self.id}#num_workers", title, safety, edits, knobs, why)

@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
-from unstall.causes.data._input import LEAST_WAIT, Wait, place_of, wait_of
+from unstall.causes.data._input import LEAST_WAIT, Wait, loader_setting, place_of, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
-from unstall.model.remedy import Edit, Knob, Remedy, Safety, SetKeyword
+from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import LoaderUse, Tables
 
@@ -161,25 +161,23 @@ class UnevenSamples(Cause):
         use = next(use for use in tables.loaders if use.trains and place_of(use, run) == finding.where)
         steps = SPARE * use.batch_slow_ns * use.per_step / max(1.0, _rest_ns(use, tables))
         prefetch = min(MOST_PREFETCH, math.ceil((steps + 1) / (use.workers or 1)))
-        in_line = bool(use.site.file) and use.site.framework is None
-        loader = "torch.utils.data.DataLoader"
         held = prefetch * (use.workers or 1) * use.nbytes
         if held <= MOST_BYTES:
-            edits: tuple[Edit, ...] = ()
-            if in_line:
-                edits = (SetKeyword(use.site.file, use.site.line, loader, "prefetch_factor", prefetch),)
+            how = loader_setting(use, "prefetch_factor", prefetch, run, tables)
             high = max(prefetch, min(MOST_PREFETCH, 2 * prefetch))
-            knobs = (Knob("prefetch_factor", prefetch, min(DEFAULT_PREFETCH, prefetch), high),) if edits else ()
+            knobs = how.knobs(prefetch, min(DEFAULT_PREFETCH, prefetch), high)
             why = f"the same batches in the same order, made earlier; {held / 1e6:.0f} MB of them ahead"
-            yield Remedy(
-                f"{self.id}#prefetch_factor", f"prefetch_factor={prefetch}", Safety.SAME_BITS, edits, knobs, why
-            )
+            why = f"{why}; {how.by_hand}" if how.by_hand else why
+            title = f"{how.name}={prefetch}"
+            yield Remedy(f"{self.id}#prefetch_factor", title, Safety.SAME_BITS, how.edits, knobs, why)
+        how = loader_setting(use, "in_order", False, run, tables)
         yield Remedy(
             f"{self.id}#in_order",
             "in_order=False: take batches as they become ready (PyTorch 2.6 and later)",
             Safety.CHANGES_TRAINING,
-            (SetKeyword(use.site.file, use.site.line, loader, "in_order", False),) if in_line else (),
-            why="the order of the batches depends on how long each took to make, and differs from run to run",
+            how.edits,
+            why="the order of the batches depends on how long each took to make, and differs from run to run"
+            + (f"; {how.by_hand}" if how.by_hand else ""),
         )
 
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import cold_ns, place_of
+from unstall.causes.data._input import cold_ns, loader_setting, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Edit, Remedy, Safety, SetKeyword
+from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import LoaderUse, Tables
 
@@ -192,10 +192,8 @@ class WorkersRespawned(Cause):
         if use.made > 1:
             title = "Make the loader once, before the epochs, with persistent_workers=True"
             why = f"the line makes a new loader for each epoch, and with it new workers; {why}"
-        elif use.site.key:
-            title = "TrainingArguments.dataloader_persistent_workers=True"
-        elif use.site.file and use.site.framework is None:
-            edits = (
-                SetKeyword(use.site.file, use.site.line, "torch.utils.data.DataLoader", "persistent_workers", True),
-            )
+        else:
+            how = loader_setting(use, "persistent_workers", True, run, tables)
+            title = title if how.name == "persistent_workers" else f"{how.name}=True"
+            edits, why = how.edits, f"{why}; {how.by_hand}" if how.by_hand else why
         yield Remedy(f"{self.id}#persistent_workers", title, Safety.SAME_DISTRIBUTION, edits, why=why)

@@ -85,15 +85,16 @@ class AfterImport:
 def _once_ready(module: ModuleType, callback: Callable[[ModuleType], None]) -> None:
     """Call back when the import of *module*, which goes on, has ended well: importlib notes its end in the spec."""
     spec: Any = module.__spec__
-    kind = type(spec)
+    kind: Any = type(spec)
 
-    class Watched(kind):  # type: ignore[misc, valid-type]
+    class Watched(kind):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
-            super().__setattr__(name, value)
-            if name == "_initializing" and not value:
+            ended = name == "_initializing" and not value
+            if ended:
                 self.__class__ = kind
-                if sys.modules.get(module.__name__) is module:  # a failed import takes it out
-                    callback(module)
+            kind.__setattr__(self, name, value)
+            if ended and sys.modules.get(module.__name__) is module:  # a failed import takes it out
+                callback(module)
 
     spec.__class__ = Watched
 
