@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,7 @@ from unstall.views import _words as words
 
 ERROR_LINES = 8  # the last ones of what a failed remedy said; --verbose shows all
 GAP = 2  # columns between two columns of the table
+LEAST_TITLE = 24  # columns; a narrower first column looks torn off
 _RATIO, _INTERVAL, _PAIRS, _VERDICT = 7, 13, 5, 19  # columns; 19 is the longest verdict, "trained differently"
 
 OF = {Measure.STEP: "a step", Measure.START: "to start", Measure.RUN: "as a whole run"}
@@ -34,18 +36,26 @@ def table(proofs: Collection[Proof], kept: Collection[Remedy], width: int, verbo
     kept_ids = {remedy.id for remedy in kept}
     page = Table.grid(expand=True)
     page.add_column()
-    head = [Text(name, "dim") for name in ("remedy", "ratio", "95 % interval", "pairs", "verdict")]
-    page.add_row(_row(head[0], (head[1], head[2], head[3], head[4]), width))
+    room = max(LEAST_TITLE, width - _RATIO - _INTERVAL - _PAIRS - _VERDICT - 4 * GAP)
+    lengths = [len(title_of(proof.remedy)) for proof in proofs]
+    first = max([LEAST_TITLE, *(length for length in lengths if length <= room)])
+    names = ("ratio", "95 % interval", "pairs", "verdict")
+    page.add_row(_row(Text("remedy", "dim"), [Text(name, "dim") for name in names], first))
     for proof in proofs:
-        page.add_row(_row(Text(title_of(proof.remedy), "bold"), _cells(proof, proof.remedy.id in kept_ids), width))
-        for part in _below(proof, verbose):
+        title, stays = Text(title_of(proof.remedy), "bold"), proof.remedy.id in kept_ids
+        if len(title) > room:  # a line of its own, rather than a narrow column of words
+            page.add_row(title)
+            title = Text("")
+        page.add_row(_row(title, _cells(proof, stays), first))
+        for part in _below(proof, stays, verbose):
             page.add_row(Padding(part, (0, 0, 0, 2)))
     return page
 
 
-def _row(title: Text, cells: tuple[Text, Text, Text, Text], width: int) -> Table:
+def _row(title: Text, cells: Sequence[Text], first: int) -> Table:
+    """Return one line of the table, its first column *first* wide."""
     grid = Table.grid(padding=(0, GAP, 0, 0))
-    grid.add_column(width=max(12, width - _RATIO - _INTERVAL - _PAIRS - _VERDICT - 4 * GAP))
+    grid.add_column(no_wrap=True, width=first)
     for room in (_RATIO, _INTERVAL, _PAIRS):
         grid.add_column(justify="right", no_wrap=True, width=room)
     grid.add_column(no_wrap=True, width=_VERDICT)
@@ -53,13 +63,13 @@ def _row(title: Text, cells: tuple[Text, Text, Text, Text], width: int) -> Table
     return grid
 
 
-def _cells(proof: Proof, kept: bool) -> tuple[Text, Text, Text, Text]:
+def _cells(proof: Proof, kept: bool) -> list[Text]:
     style = _STYLES[proof.verdict]
     verdict = Text(verdict_of(proof.verdict, kept), style)
     if proof.ratio is None:
-        return Text("-", "dim"), Text("-", "dim"), Text("-", "dim"), verdict
+        return [Text("-", "dim"), Text("-", "dim"), Text("-", "dim"), verdict]
     ratio = proof.ratio
-    return Text(times(ratio.value), style), Text(interval(ratio)), Text(str(ratio.pairs)), verdict
+    return [Text(times(ratio.value), style), Text(interval(ratio)), Text(str(ratio.pairs)), verdict]
 
 
 def verdict_of(verdict: Verdict, kept: bool) -> str:
@@ -100,13 +110,14 @@ def title_of(remedy: Remedy) -> str:
     return f"{remedy.title} ({knob.keyword}={value})"
 
 
-def _below(proof: Proof, verbose: bool) -> Iterator[Text]:
+def _below(proof: Proof, kept: bool, verbose: bool) -> Iterator[RenderableType]:
     yield Text(" · ".join(_about(proof, verbose)), "dim")
     if proof.verdict is Verdict.FAILED:
         yield from _error(proof.because, verbose)
         return
     same = _trained(proof)
-    if same is not None:
+    needed = kept or proof.verdict in (Verdict.FASTER, Verdict.TRAINED_DIFFERENTLY)  # else it is undone in any case
+    if same is not None and (needed or verbose):
         yield same
     if proof.because:
         yield Text(sentence(proof.because))
@@ -114,7 +125,9 @@ def _below(proof: Proof, verbose: bool) -> Iterator[Text]:
 
 def _about(proof: Proof, verbose: bool) -> Iterator[str]:
     """Yield where it is, which values were tried, what was predicted, and what the other times say."""
-    yield f"{proof.cause}{f' at {words.shorten(proof.where, 40)}' if proof.where else ''}"
+    yield proof.cause
+    if proof.where:
+        yield words.shorten(proof.where, 40)
     if len(proof.tried) > 1 or (verbose and proof.tried):
         each = [f"{one.value}{f' ({times(one.ratio)})' if verbose else ''}" for one in proof.tried]
         yield f"tried {', '.join(each)}"
@@ -148,13 +161,18 @@ def _trained(proof: Proof) -> Text | None:
     return Text(f"did not train the same: {sentence(equality.because)}", "yellow")
 
 
-def _error(because: str, verbose: bool) -> Iterator[Text]:
+def _error(because: str, verbose: bool) -> Iterator[RenderableType]:
     """Yield the last lines of what a failed run said, as they stand."""
     lines = because.strip().splitlines()
     shown = lines if verbose else lines[-ERROR_LINES:]
     if len(shown) < len(lines):
-        yield Text(f"{len(lines) - len(shown)} lines before these: -v shows them", "dim")
-    yield from (Text(f"| {line}", "red", no_wrap=True, overflow="ellipsis") for line in shown)
+        yield Text(f"{words.count(len(lines) - len(shown), 'line')} before these: -v shows them", "dim")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for line in shown:
+        grid.add_row(Text("|", "dim"), Text(line, "red"))
+    yield grid
 
 
 def sentence(text: str) -> str:

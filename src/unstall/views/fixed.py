@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from unstall.model.finding import Finding
     from unstall.model.remedy import Remedy
+    from unstall.model.report import Report
     from unstall.model.trial import Fixed, Hours, Untried
 
 NAME = "fixed"
@@ -92,29 +93,39 @@ def _headline(fixed: Fixed) -> Iterator[Text]:
         for warning in first.warnings:
             yield Text(warning, "yellow")
         return
-    if fixed.kept and fixed.total is not None:
-        faster = f"{_proofs.times(fixed.total.value)} faster {_proofs.OF[fixed.measure]}"
-        fresh = _proofs.proved(fixed.total, "fresh")
-        yield Text.assemble((faster, "bold green"), f" ({fresh} of the original against all that is kept)")
-    elif fixed.kept:
-        kept = words.count(len(fixed.kept), "remedy", "remedies")
-        yield Text.assemble((f"{kept} proved and kept", "bold green"), "; all of them together were not measured")
+    total, kept = fixed.total, len(fixed.kept)
+    if kept and total is not None:
+        faster = f"{_proofs.times(total.value)} faster {_proofs.OF[fixed.measure]}"
+        proved = _proofs.proved(total, "fresh" if kept > 1 else "")
+        of_all = " of the original against all that is kept" if kept > 1 else ""
+        yield Text.assemble((faster, "bold green"), f" ({proved}{of_all})")
+    elif kept:
+        together = "; all of them together were not measured" if kept > 1 else ""
+        yield Text.assemble((f"{words.count(kept, 'remedy', 'remedies')} proved and kept", "bold green"), together)
     elif fixed.proofs:
         tried = words.count(len(fixed.proofs), "remedy was", "remedies were")
         yield Text.assemble(("Nothing is proved faster", "bold"), f": {tried} tried, and none is kept.")
     elif not fixed.interrupted:
         yield Text("Nothing here is worth a trial.", "bold")
-    before, after = _step(fixed, last=False), _step(fixed, last=True)
-    if before:
-        yield Text(f"before: {before}", "dim")
-    if fixed.kept and after and after != before:
+    yield from _bounds(fixed)
+
+
+def _bounds(fixed: Fixed) -> Iterator[Text]:
+    """Say what bounds the step, as the recordings before and after have it."""
+    from rich.text import Text
+
+    if not fixed.kept:
+        yield Text(_step(fixed.first, whole=True), "dim")
+        return
+    before, after = _step(fixed.first), _step(fixed.last)
+    yield Text(f"before: {before}", "dim")
+    if after != before:
         yield Text(f"now:    {after}", "dim")
 
 
-def _step(fixed: Fixed, last: bool) -> str:
-    """Return the step of the explained run and what bounds it, as one of the two recordings has it."""
-    report = fixed.last if last else fixed.first
-    bound = report.bound_by.partition(". ")[0].rstrip(".")
+def _step(report: Report, whole: bool = False) -> str:
+    """Return the step and what bounds it: *whole* with what follows from that."""
+    bound = report.bound_by if whole else report.bound_by.partition(". ")[0].rstrip(".")
     if report.step_ns is None:
         return bound
     return f"step {words.duration(report.step_ns.median)}" + (f", {bound[:1].lower()}{bound[1:]}" if bound else "")
@@ -137,53 +148,62 @@ def _trust(fixed: Fixed) -> Text:
 
 
 def _left(fixed: Fixed, verbose: bool) -> Iterator[RenderableType]:
-    """Yield the advice that only a person can carry out, and what was not tried."""
+    """Yield the advice that only a person can carry out, and what else was not tried."""
     from rich.text import Text
 
-    by_hand = list(_by_hand(fixed))
-    shown = by_hand if verbose else by_hand[:BY_HAND_SHOWN]
-    if by_hand:
+    advice, rest = _parted(fixed)
+    if advice:
+        firsts = list({(finding.cause, finding.where): (finding, remedy) for finding, remedy in advice[::-1]}.values())[
+            ::-1
+        ]
+        shown = advice if verbose else firsts[:BY_HAND_SHOWN]
         yield Text("")
         yield title("To be done by hand, unproved")
-    for finding, remedy in shown:
-        yield indented(_advice(finding, remedy))
-    if len(shown) < len(by_hand):
-        yield indented(Text(f"{len(by_hand) - len(shown)} more: -v shows them", "dim"))
-    said = {(finding.cause, remedy.title) for finding, remedy in by_hand}
-    rest = [one for one in fixed.untried if (one.cause, one.title) not in said]
+        for finding, remedy in shown:
+            yield from _advice(finding, remedy)
+        if len(shown) < len(advice):
+            yield indented(Text(f"{len(advice) - len(shown)} more: -v shows them", "dim"))
     if rest:
         yield Text("")
         yield title("Not tried")
     for one in rest:
-        yield indented(_untried(one))
+        yield from _untried(one)
 
 
-def _by_hand(fixed: Fixed) -> Iterator[tuple[Finding, Remedy]]:
-    """Yield the faults of the last run whose first remedy no edit carries out."""
-    for finding, remedies in zip(fixed.last.findings, fixed.last.remedies):
-        if finding.fault and remedies and not remedies[0].edits:
-            yield finding, remedies[0]
+def _parted(fixed: Fixed) -> tuple[list[tuple[Finding, Remedy]], list[Untried]]:
+    """Return what was not tried because no edit carries it out, and what was not for other reasons."""
+    by_hand = {
+        (finding.cause, remedy.title): (finding, remedy)
+        for finding, remedies in zip(fixed.last.findings, fixed.last.remedies)
+        for remedy in remedies
+        if not remedy.edits
+    }
+    advice = [by_hand[one.cause, one.title] for one in fixed.untried if (one.cause, one.title) in by_hand]
+    return advice, [one for one in fixed.untried if (one.cause, one.title) not in by_hand]
 
 
-def _advice(finding: Finding, remedy: Remedy) -> Text:
+def _advice(finding: Finding, remedy: Remedy) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from unstall.views import _proofs
 
-    text = Text.assemble(("→ ", "green"), (remedy.title, "green"))
-    about = f"{finding.cause} at {words.place(finding.where, 40)}, {words.share(finding.share)}"
-    text.append(f"\n  {about} · {words.SAFETY[remedy.safety]}", "dim")
-    return text.append(f"\n  {_proofs.sentence(remedy.why)}" if remedy.why else "")
+    yield indented(Text.assemble(("→ ", "green"), (remedy.title, "green")))
+    about = (finding.cause, words.place(finding.where, 40), words.share(finding.share), words.SAFETY[remedy.safety])
+    yield indented(Text(" · ".join(about), "dim"), 4)
+    if remedy.why:
+        yield indented(Text(_proofs.sentence(remedy.why)), 4)
 
 
-def _untried(one: Untried) -> Text:
+def _untried(one: Untried) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from unstall.views import _proofs
 
-    text = Text("• ").append(one.title or one.cause, "bold")
-    where = f"{one.cause} at {words.shorten(one.where, 40)}" if one.where else one.cause
-    return text.append(f"\n  {where}", "dim").append(f": {_proofs.sentence(one.because)}")
+    yield indented(Text.assemble("• ", (one.title or one.cause, "bold")))
+    about = [part for part in (one.cause if one.title else "", words.shorten(one.where, 40)) if part]
+    if about:
+        yield indented(Text(" · ".join(about), "dim"), 4)
+    yield indented(Text(_proofs.sentence(one.because)), 4)
 
 
 # ------------------------------------------------------------------ what it gives, and how to have it
