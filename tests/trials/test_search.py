@@ -57,8 +57,8 @@ def losses_and_trials(high, factor, noise, seeds):
     for response in RESPONSES.values():
         best = min(response(n) for n in range(1, high + 1))
         for predicted in starts(response, high, factor):
-            for seed in range(seeds):
-                searched = search(response, predicted, 1, high, noise, seed)
+            for _ in range(seeds):
+                searched = search(response, predicted, 1, high, noise, seed=len(found))
                 found.append((response(searched.best()) / best - 1, len(searched.tried)))
     return found
 
