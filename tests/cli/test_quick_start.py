@@ -25,6 +25,7 @@ print(*sorted({heavy!r} & set(sys.modules)))
         (["run", "--help"], "--price-per-hour"),
         (["diagnose", "--help"], "PATH"),
         (["explain", "--help"], "CAUSE"),
+        (["fix", "--help"], "--budget"),
         (["--version"], "unstall"),
     ],
 )

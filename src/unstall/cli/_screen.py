@@ -60,16 +60,27 @@ def save(report: Report, path: Path) -> None:
     """
     from unstall.views import view
 
-    text = view("json").render(report, width=0, colour=False, verbose=False)
+    again = f"The recording is whole: unstall diagnose {report.recording} --json FILE" if report.recording else ""
+    save_text(view("json").render(report, width=0, colour=False, verbose=False), path, again)
+
+
+def save_text(text: str, path: Path, again: str = "") -> None:
+    """Write *text*, all of it or nothing; lone surrogates, which UTF-8 has not, as JSON writes them.
+
+    Args:
+        again: how to get at what it holds where it cannot be written.
+    Raises:
+        UnstallError: When the file cannot be written.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
         part.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        again = f"\nThe recording is whole: unstall diagnose {report.recording} --json FILE" if report.recording else ""
-        raise UnstallError(f"{path}: the report could not be written ({error.strerror}).{again}") from error
+        said = f"{path}: the report could not be written ({error.strerror})."
+        raise UnstallError(f"{said}\n{again}".rstrip()) from error
 
 
 def check_writable(path: Path | None, option: str = "--json") -> None:

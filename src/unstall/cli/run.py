@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import shlex
 import sys
 from pathlib import Path
 
 import click
 
+from unstall.cli._command import refuse_options
 from unstall.cli._options import COUNT, JSON, POSITIVE, VERBOSE, job, job_options
-
-PYTHONS_LETTERS = frozenset("bBcdEiIOPsSuWxX")  # options of one letter that Python has and we have not
 
 
 @click.command(
@@ -52,7 +49,7 @@ def command(
     The report goes to stderr: stdout is the training's own, and so is the exit code. A training that unstall stopped
     (--steps, --seconds) ends with 0.
     """
-    _refuse_options(command)
+    refuse_options(command)
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose contradict one another.")
     the_job = job(job_steps, job_hours, price_per_hour)
@@ -76,23 +73,3 @@ def command(
     if json_file is not None:
         save(report, json_file)
     return report.exit_code
-
-
-def _refuse_options(command: tuple[str, ...]) -> None:
-    """Say what to do about an option before the command; `-m` is meant to reach us so, all others are slips."""
-    option, *rest = command
-    if not option.startswith("-"):
-        return
-    if option == "-m":
-        if not rest:
-            raise click.UsageError("-m needs the name of a module: unstall run -m pkg.train")
-        return
-    if option[1:2] in PYTHONS_LETTERS:
-        raise click.UsageError(
-            f"{option} is an option of Python, not of unstall. Name the interpreter before it:\n"
-            f"    unstall run python {shlex.join(command)}"
-        )
-    ours = [name for parameter in click.get_current_context().command.params for name in parameter.opts]
-    name = option.partition("=")[0]
-    near = difflib.get_close_matches(name, [one for one in ours if one.startswith("--")])
-    raise click.NoSuchOption(name, possibilities=near)

@@ -9,6 +9,7 @@ from pathlib import Path
 from unstall.model.remedy import Safety
 from unstall.model.report import Job
 from unstall.model.trial import Ratio, Verdict
+from unstall.remedies.written import check_patch_file
 
 KEEPS_TRAINING = frozenset({Safety.SAME_BITS, Safety.SAME_DISTRIBUTION, Safety.SAME_MATH})
 BUDGET_S = 900.0
@@ -74,3 +75,13 @@ class FixOptions:
     most_pairs: int | None = None
     apply: bool = False
     progress: Callable[[Progress], None] | None = None
+
+
+def check(options: FixOptions) -> None:
+    """Say before the trials what would be found out only after them.
+
+    Raises:
+        UnstallError: When the patch could not be written.
+    """
+    if options.patch is not None:
+        check_patch_file(options.patch)
