@@ -127,7 +127,7 @@ def test_a_subclass_of_something_else_hands_nothing_on():
 @pytest.mark.parametrize(
     "call, options, why",
     [
-        ("DataLoader(ds, **options)", {}, "**kwargs"),
+        ("DataLoader(ds, **options)", {}, "through **options"),
         ("DataLoader(*parts)", {"position": 5}, "*args"),
         ("DataLoader(a), DataLoader(b)", {}, "2 such calls"),
         ("DataLoader(x for x in y)", {}, "generator"),

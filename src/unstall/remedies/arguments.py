@@ -6,20 +6,28 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Sequence
 
 from unstall.model.remedy import Scalar, SetKeyword
+from unstall.remedies.mappings import Known, Mapping, mappings
+from unstall.remedies.names import Names
+from unstall.remedies.origins import definition
 from unstall.remedies.sites import NotPatchable, Site, end_of
 from unstall.remedies.text import Span, Text
 
 _SILENT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
-def with_keyword(text: Text, site: Site, edit: SetKeyword) -> str:
+def with_keyword(text: Text, tree: ast.Module, site: Site, edit: SetKeyword, command: Sequence[str] | None) -> str:
     """Return the text with *edit* written in; the same text where it holds already.
 
+    It is written where the value is defined, if nothing else uses it (`origins`, `mappings`), else at the call.
+
+    Args:
+        command: the words that start the training, None where they are not known.
     Raises:
-        NotPatchable: When the argument may come from ``*args`` or ``**kwargs``, or giving it a new
-            value would drop an assignment inside the old one.
+        NotPatchable: When the argument may come from ``*args`` or out of a mapping that is made elsewhere, the command
+            decides it, or giving it a new value would drop an assignment inside the old one.
     """
     call, value = site.node, _literal(edit.value, text)
     if not isinstance(call, ast.Call):
@@ -27,14 +35,41 @@ def with_keyword(text: Text, site: Site, edit: SetKeyword) -> str:
             raise NotPatchable(edit, "the decorator has no brackets, and the parameter is not keyword-only")
         end = text.span(call)[1]
         return text.spliced(((end, end), f"({edit.keyword}={value})".encode()))
+    names = Names(tree)
     old = _passed(call, edit)
     if old is None:
+        through = _unpacked(mappings(names, call), edit)
+        if through is not None and through.known in (Known.SHARED, Known.BUILT):
+            return text.spliced((text.span(through.node), _amended(text, through.node, edit.keyword, value)))
+        old = through.items[edit.keyword] if through is not None else None
+    if old is None:
+        if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and end_of(call.args[0]) == end_of(call):
+            raise NotPatchable(edit, "its only argument is a generator without brackets of its own")
         return text.spliced(*_append(text, call, edit.keyword, value))
+    old = definition(names, old, edit, command) or old
     if _is(old, edit.value):
         return text.spliced()
     if any(isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for part in ast.walk(old)):
         raise NotPatchable(edit, f"the value there, {text.of(old)}, does more than give a value")
     return text.spliced((text.span(old), value.encode()))
+
+
+def _unpacked(given: Sequence[Mapping], edit: SetKeyword) -> Mapping | None:
+    """Return the mapping through which the keyword is passed, or may be; None where none holds it."""
+    for mapping in given:
+        if mapping.known is Known.NOT or (mapping.known is Known.PART and edit.keyword not in mapping.items):
+            made = ast.unparse(mapping.node)
+            raise NotPatchable(edit, f"it may be passed through **{made}; set {edit.keyword} where {made} is made")
+    holding = [mapping for mapping in given if edit.keyword in mapping.items or mapping.known is Known.BUILT]
+    if len(holding) > 1:
+        raise NotPatchable(edit, "it may be passed through more than one **mapping")
+    return holding[0] if holding else None
+
+
+def _amended(text: Text, mapping: ast.expr, keyword: str, value: str) -> bytes:
+    """Return a mapping like *mapping* but for *keyword*: whoever else uses it is left alone."""
+    quote = '"' if text.raw.count(b'"') > text.raw.count(b"'") else "'"
+    return f"{{**{text.of(mapping)}, {quote}{keyword}{quote}: {value}}}".encode()
 
 
 def _passed(call: ast.Call, edit: SetKeyword) -> ast.expr | None:
@@ -48,10 +83,6 @@ def _passed(call: ast.Call, edit: SetKeyword) -> ast.expr | None:
             raise NotPatchable(edit, "it may be passed through *args")
         if len(before) > edit.position:
             return before[edit.position]
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise NotPatchable(edit, "it may be passed through **kwargs")
-    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and end_of(call.args[0]) == end_of(call):
-        raise NotPatchable(edit, "its only argument is a generator without brackets of its own")
     return None
 
 

@@ -24,13 +24,16 @@ __all__ = ["NoSuchCall", "NotPatchable", "patched", "unified_diff"]
 _MARK = "\ufeff"  # byte order mark, which the parser does not take in a str
 
 
-def patched(source: str, edits: Sequence[Edit], file: str | PathLike[str]) -> str:
+def patched(source: str, edits: Sequence[Edit], file: str | PathLike[str], command: Sequence[str] | None = None) -> str:
     """Return *source*, the text of *file*, with those of *edits* that name *file* written into it.
 
     All edits are judged against *source* as it is given.  Where an edit holds already the text stays
     as it is; `RemoveCall` holds where its line calls nothing at all.  `SetEnvironment` changes no source:
     whoever starts the command carries it out.
 
+    Args:
+        command: the words that start the training.  The default of an option is changed only where they are known: an
+            option that they give goes before its default.
     Raises:
         NotPatchable: When an edit cannot be carried out without guessing; nothing is changed then.
     """
@@ -38,7 +41,7 @@ def patched(source: str, edits: Sequence[Edit], file: str | PathLike[str]) -> st
     text = source[len(mark) :]
     for edit in _from_below(edits):
         if same_file(edit.file, os.fspath(file)):
-            text = _edited(text, edit)
+            text = _edited(text, edit, command)
     return mark + text
 
 
@@ -51,10 +54,10 @@ def _from_below(edits: Sequence[Edit]) -> list[SetKeyword | RemoveCall]:
     return sorted(of_source, key=lambda edit: (-edit.line, isinstance(edit, RemoveCall)))
 
 
-def _edited(source: str, edit: SetKeyword | RemoveCall) -> str:
+def _edited(source: str, edit: SetKeyword | RemoveCall, command: Sequence[str] | None) -> str:
     tree, text = parse(source, edit), Text(source)
     if isinstance(edit, SetKeyword):
-        new = with_keyword(text, find(tree, edit), edit)
+        new = with_keyword(text, tree, find(tree, edit), edit, command)
     elif calls_nothing(tree, edit.line):
         return source
     else:

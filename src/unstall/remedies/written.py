@@ -63,12 +63,17 @@ class Written:
     refused: tuple[Refused, ...] = ()
 
 
-def written(edits: Sequence[Edit], working: Path, script: Path | None = None) -> Written:
+def written(
+    edits: Sequence[Edit], working: Path, script: Path | None = None, command: Sequence[str] | None = None
+) -> Written:
     """Return what *edits* of source come to in the files on disk; nothing is written.
 
     The project is the git work tree that holds the folder *working*, or that folder where there is none; if *script*
     lies outside it, that of the script.  Relative names are taken from *working*.  An edit that cannot be carried out,
     or whose file is outside the project or of an installed package, is refused and the others are kept.
+
+    Args:
+        command: the words that start the training, as `patched` takes them.
     """
     root = _project(working, script)
     by_file: dict[Path, list[SetKeyword | RemoveCall]] = {}
@@ -82,7 +87,7 @@ def written(edits: Sequence[Edit], working: Path, script: Path | None = None) ->
         if why:
             refused += [Refused(edit, why) for edit in of_file]
             continue
-        change = _change(path, path.relative_to(root).as_posix(), of_file, refused)
+        change = _change(path, path.relative_to(root).as_posix(), of_file, refused, command)
         if change is not None and change.after != change.before:
             changes.append(change)
     return Written(root, tuple(changes), tuple(refused))
@@ -210,7 +215,13 @@ def _not_ours(path: Path, root: Path) -> str:
     return "" if path.is_relative_to(root) else f"it lies outside the project, {root}"
 
 
-def _change(path: Path, name: str, edits: list[SetKeyword | RemoveCall], refused: list[Refused]) -> Change | None:
+def _change(
+    path: Path,
+    name: str,
+    edits: list[SetKeyword | RemoveCall],
+    refused: list[Refused],
+    command: Sequence[str] | None,
+) -> Change | None:
     """Return the file with those of *edits* that can be carried out; the others go to *refused*."""
     try:
         before = path.read_bytes()
@@ -230,7 +241,7 @@ def _change(path: Path, name: str, edits: list[SetKeyword | RemoveCall], refused
     left = {id(edit): replace(edit, file=str(path)) for edit in edits}
     while True:
         try:
-            after = patched(source, list(left.values()), path)
+            after = patched(source, list(left.values()), path, command)
         except NotPatchable as error:
             bad = next(key for key, edit in left.items() if edit is error.edit)
             del left[bad]
