@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from unstall.accounts.code import line_at
 from unstall.accounts.contents import padding_of
+from unstall.accounts.samples import draws_of, early_queued_ns, growth_of, pids_of, reads_of, repeats_of
 from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
 from unstall.model.run import Facts, Fetches, Place, Rank
 from unstall.model.steps import Steps
-from unstall.model.tables import LoaderUse
+from unstall.model.tables import Draws, LoaderUse
 from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind, Phase
 
 MAIN_PROCESS = 0xFFFF
@@ -149,8 +150,20 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
         tensors=contents.number("tensors"),
         objects=contents.number("objects"),
         padding=padding_of(contents, rank),
+        repeats=repeats_of(facts.text("dataset") or "", rank.facts),
+        reads=reads_of(facts.text("dataset") or "", rank.facts),
+        draws=_draws(number, facts, iterators, len(rows), seen, project),
+        growth=growth_of(pids_of(number, rank), rank.facts),
+        early_queued_ns=early_queued_ns(number, rank.fetches) if workers else 0,
         **cost,
     )
+
+
+def _draws(number: int, facts: Facts, iterators: _Iterators, batches: int, seen: _Spans, project: str) -> Draws | None:
+    # Without workers making an iterator is little else than the sampler's own __iter__.
+    eager = int(np.median(iterators.made)) if iterators.made and not facts.number("num_workers") else 0
+    told = seen.rank.facts.family("sampler").get(number, Facts())
+    return draws_of(facts, told, iterators.steady, batches, eager, project)
 
 
 def _site(facts: Facts, project: str) -> Line:

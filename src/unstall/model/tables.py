@@ -125,6 +125,81 @@ class Padding:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeats:
+    """Whether samples came out the same each time they were made, of the few that are watched.
+
+    Attributes:
+        samples: watched samples that were made more than once; same: those of them whose bytes were the same each time.
+        once: those that were made once only.
+        nbytes: bytes of a sample, mean.
+    """
+
+    samples: int
+    same: int
+    once: int
+    nbytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What was read from files to make a sample, means over the batches that were looked at, whoever made them.
+
+    Attributes:
+        batches: how many were looked at.
+        nbytes: bytes of a sample as it came out.
+        read_bytes: bytes read from files, page-cached or not; calls: reads that took.
+        stored_bytes: bytes that came from storage; faults: page faults that waited for it (files mapped to memory).
+    """
+
+    batches: int
+    nbytes: float
+    read_bytes: float
+    calls: float
+    stored_bytes: float
+    faults: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Time of the training thread in the loader's samplers.
+
+    Attributes:
+        sampler: its class; at: where it begins to draw, for one of the user's.
+        first_ns: of the first draw of each pass over the data, over the whole run (of the first 32 passes).
+        batch_ns: of one of the others, mean; batches: how many those were.
+        passes, taken: passes that began and batches that were taken in the steady steps.
+    """
+
+    sampler: str
+    at: Line | None
+    first_ns: tuple[int, ...]
+    batch_ns: int
+    batches: int
+    passes: int
+    taken: int
+
+    @property
+    def pass_ns(self) -> int:
+        """Mean time of the first draw of a pass."""
+        return sum(self.first_ns) // max(1, len(self.first_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memory that a data worker holds for itself, mean over the workers that were looked at more than once.
+
+    Attributes:
+        first_bytes, last_bytes: at its first and at its last look; batches: batches made between them.
+        workers: how many that is.
+    """
+
+    first_bytes: int
+    last_bytes: int
+    batches: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderUse:
     """One loader (or a function that makes the batch) as the loop used it.
 
@@ -154,6 +229,8 @@ class LoaderUse:
             *batches*; both where there are workers.
         tensors, objects: tensors and other objects in a batch, means; None where not looked at. padding: None for no padding.
         draws_random: whether making a batch changed the state of a global random generator; None where not observed.
+        repeats, reads, draws, growth: None where not observed.
+        early_queued_ns: time that each worker's first batch was runnable without a core, median.
     """
 
     number: int
@@ -203,6 +280,11 @@ class LoaderUse:
     tensors: float | None = None
     objects: float | None = None
     padding: Padding | None = None
+    repeats: Repeats | None = None
+    reads: Reads | None = None
+    draws: Draws | None = None
+    growth: Growth | None = None
+    early_queued_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from torch.utils.data._utils import fetch
 from unstall.model import wire
 from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Frame
 from unstall.probes._recorder import Probe, Recorder
+from unstall.probes._samples import Samples
 from unstall.probes._sites import call_site
 
 AFTER = "torch"
@@ -45,9 +46,11 @@ class Fetching:
 
     def __init__(self, probe: Probe) -> None:
         self.probe, self.recorder = probe, probe.recorder
+        self.samples = Samples(probe)
         self.reset()
 
     def reset(self) -> None:
+        self.samples.reset()
         self.count = 0
         self.until, self.one_in = ALL_UNTIL, THEN_ONE_IN
         self.pickled_ns = 0
@@ -74,11 +77,12 @@ class Fetching:
     def observing(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
             self.count = count = self.count + 1
-            if not self.probe.on or (count > self.until and count % self.one_in):
+            wanted = self.samples.left and self.samples.wants(fetcher, index)
+            if not self.probe.on or (count > self.until and count % self.one_in and not wanted):
                 return original(fetcher, index)
             token = None
             with self.probe.guard():
-                token = self.before(fetcher)
+                token = self.before(fetcher, index if wanted else None)
             if token is None:
                 return original(fetcher, index)
             try:
@@ -86,12 +90,13 @@ class Fetching:
             finally:
                 fetcher.collate_fn = token.collate
             with self.probe.guard():
-                self.after(token, index, batch)
+                self.after(token, fetcher, index, batch)
             return batch
 
         return fetch
 
-    def before(self, fetcher: Any) -> Fetch | None:
+    def before(self, fetcher: Any, watched: Any) -> Fetch | None:
+        """Begin a fetch, or return None where it is not ours to record; *watched*: its indices, if some are watched."""
         if self.count == 1:
             self.find_out_who_we_are()
             if self.worker == MAIN_PROCESS:
@@ -100,12 +105,13 @@ class Fetching:
             return None
         self.collate_ns = 0
         token = Fetch(fetcher.collate_fn, self.look_at_generators())
-        fetcher.collate_fn = self.timed(fetcher.collate_fn)
+        fetcher.collate_fn = self.timed(fetcher.collate_fn, fetcher, watched)
+        token.reads = self.samples.reads.begin(self.count)
         token.run_queue = self.queue.read()
         token.team, token.cpu, token.start = time.process_time_ns(), time.thread_time_ns(), time.monotonic_ns()
         return token
 
-    def after(self, token: Fetch, index: Any, batch: Any) -> None:
+    def after(self, token: Fetch, fetcher: Any, index: Any, batch: Any) -> None:
         end, cpu, team = time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns()
         run_queue = self.queue.read()
         flags = 0
@@ -113,16 +119,20 @@ class Fetching:
             flags = RANDOM_SEEN | (RANDOM_DRAWN if self.generators() != token.generators else 0)
         wall = end - token.start
         samples = len(index) if isinstance(index, (list, tuple)) else 1
+        nbytes = size_of(batch)
+        if token.reads is not None:
+            self.samples.reads.end(token.reads, fetcher, samples, nbytes)
         record = wire.FETCHED.pack(
             self.worker, 0, self.count, token.start, wall, cpu - token.cpu, run_queue - token.run_queue,
             team - token.team,
-            max(0, wall - self.collate_ns), self.collate_ns, self.pickled_ns, size_of(batch), samples, flags,
+            max(0, wall - self.collate_ns), self.collate_ns, self.pickled_ns, nbytes, samples, flags,
         )  # fmt: skip
         self.pickled_ns = 0
         if self.worker == MAIN_PROCESS:  # it closes rows, and they take the record along
             self.recorder.write_later(Frame.FETCHES, record)
             return
         self.recorder.write(Frame.FETCHES, record)
+        self.samples.memory.look(self.count, end)
         if self.count <= SEVERAL:
             self.tell_threads()
 
@@ -163,8 +173,10 @@ class Fetching:
 
         module._ForkingPickler = Pickler
 
-    def timed(self, collate: Any) -> Any:
+    def timed(self, collate: Any, fetcher: Any, watched: Any) -> Any:
         def timed_collate(samples: Any) -> Any:
+            if watched is not None:
+                self.samples.look(fetcher, watched, samples)
             start = time.monotonic_ns()
             try:
                 return collate(samples)
@@ -189,11 +201,12 @@ class Fetching:
 class Fetch:
     """One fetch under way."""
 
-    __slots__ = ("collate", "cpu", "generators", "run_queue", "start", "team")
+    __slots__ = ("collate", "cpu", "generators", "reads", "run_queue", "start", "team")
 
     def __init__(self, collate: Any, generators: list[object] | None) -> None:
         self.collate, self.generators = collate, generators
         self.start = self.cpu = self.team = self.run_queue = 0
+        self.reads: tuple[int, ...] | None = None
 
 
 class RunQueue:

@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Callable
 from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 
 from torch.utils.data import dataloader
@@ -29,6 +30,7 @@ LOAD, WAIT_DATA, BETWEEN, EVALUATE, FETCH, KIND_LOAD, KIND_WAIT_DATA = (
     int(Kind.LOAD),
     int(Kind.WAIT_DATA),
 )
+MOST_FIRST = 32  # passes over the data whose first draw is told
 LOOKS, THEN_ONE_IN = 4, 1024  # batches looked at from the start, after the very first; a look takes up to a millisecond
 IN_BETWEEN = cell(BETWEEN, Activity.UNKNOWN)
 _SETTINGS = ("batch_size", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "drop_last", "timeout")
@@ -56,6 +58,7 @@ class Loaders:
         self.times: dict[int, int] = {}  # how many loaders had each number
         self.described: dict[str, int] = {}  # what a loader is -> its number
         self.trains: set[int] = set()
+        self.making = -1  # number of the loader whose iterator is being made
         self.last = -1  # number of the loader of the last batch
         self.taken: tuple[Callable[[], object], int, str] = (lambda: self, -1, "")  # its iterator, its number and name
         self.batches = 0
@@ -66,6 +69,7 @@ class Loaders:
         loader.__init__ = around(probe, loader.__init__, self.made, lambda _: None)
         loader.__iter__ = self.iterating(loader.__iter__)
         iterator.__next__ = self.taking(iterator.__next__)
+        iterator._next_index = Drawing(probe, self).timed(iterator._next_index)
         workers = dataloader._MultiProcessingDataLoaderIter
         workers._shutdown_workers = around(probe, workers._shutdown_workers, self.before_stop, self.after_stop)
 
@@ -114,6 +118,7 @@ class Loaders:
             "length": None if iterable else length_of(dataset),
             "iterable": iterable,
             "sampler": type(loader.sampler).__name__,
+            "sampler_at": sampler_at(loader),
             "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
             "context": context.get_start_method() if context is not None else None,
             "batched": hasattr(type(dataset), "__getitems__"),
@@ -123,11 +128,12 @@ class Loaders:
         """Wrap ``DataLoader.__iter__``: remember whose iterator it is, record what making it took."""
 
         def before(loader: Any) -> tuple[int, int, int]:
-            number = self.number(loader)
+            number = self.making = self.number(loader)
             return number, self.enter(number, WAIT_DATA), self.recorder.accounting.at
 
         def after(token: tuple[int, int, int]) -> None:
             number, depth, start = token
+            self.making = -1
             end = self.recorder.accounting.leave(depth)
             self.recorder.span(Kind.ITER, start, end, f"loader:{number}", number, rare=True)
 
@@ -222,6 +228,60 @@ class Loaders:
         """The last batch taken reached a forward with gradients: its loader trains."""
         self.trains.add(self.last)
         self.recorder.fact({f"trains:{self.last}": True})
+
+
+class Drawing:
+    """Sums of the time that the training thread spends in samplers, by loader: it draws the indices of every batch.
+
+    The first draw of a pass is kept apart: there a sampler shuffles all of the dataset.
+    """
+
+    def __init__(self, probe: Probe, loaders: Loaders) -> None:
+        self.probe, self.loaders = probe, loaders
+        self.first: dict[int, list[int]] = {}  # ns of each pass's first draw, by loader
+        self.later: dict[int, list[int]] = {}  # draws after the first of a pass, and their ns
+
+    def timed(self, original: Any) -> Any:
+        probe, recorder = self.probe, self.loaders.recorder
+
+        @functools.wraps(original)
+        def next_index(iterator: Any) -> Any:
+            if not probe.on or get_ident() != recorder.thread:
+                return original(iterator)
+            start = monotonic_ns()
+            index = original(iterator)
+            took = monotonic_ns() - start
+            with probe.guard():
+                self.add(iterator, took)
+            return index
+
+        return next_index
+
+    def add(self, iterator: Any, took: int) -> None:
+        number = self.loaders.making if self.loaders.making >= 0 else self.loaders.last
+        if getattr(iterator, "_send_idx", iterator._num_yielded) == 0:
+            first = self.first.setdefault(number, [])
+            first.append(took)
+            if len(first) <= MOST_FIRST or took > 2 * max(first[:MOST_FIRST]):
+                self.tell(number)
+            return
+        later = self.later.setdefault(number, [0, 0])
+        later[0] += 1
+        later[1] += took
+        if later[0] & (later[0] - 1) == 0 or later[0] % 4096 == 0:
+            self.tell(number)
+
+    def tell(self, number: int) -> None:
+        draws, ns = self.later.get(number, (0, 0))
+        told = {"first_ns": self.first.get(number, [])[:MOST_FIRST], "draws": draws, "ns": ns}
+        self.loaders.recorder.fact({f"sampler:{number}": told})
+
+
+def sampler_at(loader: Any) -> str:
+    """Return where the loader's batch sampler or sampler begins to draw, where that is the user's code."""
+    of_batches = getattr(loader, "batch_sampler", None)
+    places = (defined_at(getattr(type(one), "__iter__", None)) for one in (of_batches, loader.sampler))
+    return next((place for place in places if place), "")
 
 
 def defined_at(function: object) -> str:

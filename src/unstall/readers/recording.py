@@ -18,6 +18,7 @@ from unstall.model.errors import NotARecording, NothingRecorded
 from unstall.model.events import Events
 from unstall.model.run import Coverage, Fact, Facts, Fetches, Place, Rank, Run, Samples, Sensor
 from unstall.readers import machine, stacks, windows
+from unstall.readers._looks import looks
 from unstall.readers.wire import Process
 from unstall.readers.wire import read as read_wire
 
@@ -235,7 +236,7 @@ def _facts(process: Process, workers: list[Process]) -> Facts:
     if threads:
         known["worker.threads"] = max(threads, key=lambda n: int(str(n)))
         known["worker.threads_set_at"] = next((str(at) for w in workers if (at := w.facts.get("threads_set_at"))), "")
-    return Facts(known)
+    return Facts({**known, **looks(process, workers)})
 
 
 def _events(process: Process, workers: list[Process]) -> Events:

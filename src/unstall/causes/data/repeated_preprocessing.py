@@ -1,0 +1,265 @@
+"""Every epoch makes the same samples again, byte for byte.
+
+## What it is
+`__getitem__` decodes, transforms or computes a sample from its index, and the result is the same each time: nothing in
+it is random. The work is done at every epoch, though its result could be kept.
+
+## Why it costs
+The work of one epoch would do for all. Where the loop makes its batches itself it is added to every step; where workers
+have no more cores to use, the loop waits for them.
+
+## How it is told
+A few samples (32 of a dataset, chosen by their index) are digested where they are made, in every process and epoch.
+Twelve or more of them were made twice, all of these came out the same, and making a batch draws no random numbers.
+Samples cost CPU time, the loop spends a tenth of the step or more on its batches, and keeping a sample would cost far
+less than making it. One differing sample is enough to keep silent: it is augmented. With one epoch only it cannot be
+told, and that is said. Where the work is the user's own interpreted code, `data/slow-transform` names the line; where
+the same file is opened each time, `data/reopened-file` does.
+
+## Sources
+PyTorch documentation, `torch.utils.data.Dataset`; tf.data performance guide, "Caching"; Mohan et al. 2021, "Analyzing
+and mitigating data stalls in DNN training", arXiv:2007.06775.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from unstall.causes._cause import Cause
+from unstall.causes.data._input import (
+    CROWDED,
+    LEAST_BATCH_NS,
+    LEAST_SAMPLES,
+    LEAST_WAIT,
+    Wait,
+    crowd,
+    heaviest,
+    is_busy,
+    is_interpreted,
+    place_of,
+    reopened,
+    rows_line,
+    saved_share,
+    share_of,
+    wait_of,
+)
+from unstall.model.case import Fires, Given, Planted, Silent
+from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
+from unstall.model.ledger import Basis, Ledger
+from unstall.model.remedy import Remedy, Safety
+from unstall.model.run import Run, Sensor
+from unstall.model.tables import BatchLine, LoaderUse, Repeats, Tables
+
+LEAST_TWICE = 12  # samples made twice; of a flip of one sample in ten, 8 % of such sets would not show it
+LEAST_PART = 0.3  # of a batch's cost, that keeping the samples would save
+KEPT_SAMPLE_NS = 5_000  # to take a kept sample from a list or an array: 2 to 5 us
+BYTES_PER_NS = 1.0  # to copy a kept sample; what one core reaches from memory, and fast storage nearly
+OWN_LINE = 0.3  # of a batch's cost on the user's own interpreted line: that line is to be named
+_MS = 1_000_000
+_PICTURE = """
+    step   |ssssssssss|ssssssssss
+    main   |DDDDDDDDFB|DDDDDDDDFB
+    host   |llllllll..|llllllll..
+"""
+_HIDDEN = """
+    step   |ssssssssss|ssssssssss
+    main   |DFFFFBBBBB|DFFFFBBBBB
+    host   |..........|..........
+"""
+_SAME = Repeats(samples=30, same=30, once=2, nbytes=20_000)
+_USE = LoaderUse(
+    0, Line("train.py", 30), "DataLoader", True, 2, 1.0, 16 * _MS, workers=0, batch_wall_ns=8 * _MS, batch_cpu_ns=8 * _MS,
+    getitem_ns=8 * _MS, collate_ns=0, draws_random=False, samples=16, length=1000, repeats=_SAME,
+)  # fmt: skip
+_DECODES = BatchLine(Line("train.py", 12, "__getitem__"), "getitem", 0, 0.95, 0.1, 60, "numpy.fft.rfft", 0.1, 0.0)
+_LOOPS = replace(_DECODES, callee="encode", python=0.95)
+_OPENS = replace(_DECODES, callee="zipfile.ZipFile.__init__", opens="zipfile.ZipFile(self.path)")
+
+
+def _given(use: LoaderUse = _USE, line: BatchLine = _DECODES) -> Given:
+    return Given(tables={"loaders": (use,), "batch_lines": (line,)})
+
+
+_SCRIPT = """\
+import numpy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Sounds(Dataset):
+    def __init__(self):
+        self.seeds = list(range(192))
+
+    def __len__(self):
+        return len(self.seeds)
+
+    def __getitem__(self, i):
+        wave = numpy.random.default_rng(self.seeds[i]).standard_normal(65536)  # <- fault
+        bands = numpy.abs(numpy.fft.rfft(wave))  # <- fault
+        return torch.from_numpy(bands[1:].reshape(64, -1).mean(1)).float(), i % 4
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4))
+    opt = torch.optim.SGD(net.parameters(), lr=0.001)
+    sounds = Sounds()
+    loader = DataLoader(sounds, batch_size=8, shuffle=True)
+    for epoch in range(4):
+        for x, y in loader:
+            loss = nn.functional.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    print(loss.item())
+"""
+
+
+class RepeatedPreprocessing(Cause):
+    needs = frozenset({Sensor.STEPS, Sensor.LOADERS, Sensor.WORKERS, Sensor.RANDOMNESS})
+
+    cases = (
+        # of 16 ms all but what keeping a sample costs: 25 us of 500 us
+        Fires(_PICTURE, spent_ms=15.2, given=_given()),
+        Silent(
+            _PICTURE,
+            "one sample of thirty came out otherwise: it is augmented",
+            _given(replace(_USE, repeats=replace(_SAME, same=29))),
+        ),
+        Silent(
+            _PICTURE,
+            "one epoch: none was made twice, so it is not known",
+            _given(replace(_USE, repeats=Repeats(0, 0, 32, 20_000))),
+        ),
+        Silent(_PICTURE, "making a batch draws random numbers", _given(replace(_USE, draws_random=True))),
+        Silent(
+            _PICTURE,
+            "a sample is large and cheap to make: to keep it costs as much",
+            _given(replace(_USE, repeats=replace(_SAME, nbytes=450_000))),
+        ),
+        Silent(
+            _PICTURE,
+            "the sample is waited for, not computed",
+            _given(replace(_USE, batch_cpu_ns=_MS, batch_blocked_ns=7 * _MS)),
+        ),
+        Silent(_PICTURE, "a loop of the user's own does it, and has a name of its own", _given(line=_LOOPS)),
+        Silent(_PICTURE, "most of it is opening the same file anew", _given(line=_OPENS)),
+        Silent(_HIDDEN, "workers make them beside the model", _given(replace(_USE, workers=1, wait_ns=0))),
+    )
+
+    planted = (
+        Planted(
+            before=_SCRIPT,
+            after=_SCRIPT.replace("  # <- fault", "")
+            .replace(
+                "        self.seeds = list(range(192))\n", "        self.seeds, self.kept = list(range(192)), {}\n"
+            )
+            .replace(
+                "    def __getitem__(self, i):\n",
+                "    def __getitem__(self, i):\n        if i not in self.kept:\n            self.kept[i] = self.make(i)\n"
+                "        return self.kept[i]\n\n    def make(self, i):\n",
+            )
+            .replace("range(4)", "range(40)"),
+            also=frozenset(
+                {"data/slow-transform", "data/starved-loader", "data/row-by-row", "kernels/too-few-threads"}
+            ),
+            edited=False,
+        ),
+    )
+
+    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Abstained]:
+        for use in tables.loaders:
+            if use.trains and is_made(use, tables):
+                wait = wait_of(use, ledger, tables)
+                saved = part_saved(use)
+                if wait.share < LEAST_WAIT or saved < LEAST_PART or use.draws_random is not False:
+                    continue
+                if use.repeats is None:
+                    yield Abstained(
+                        self.id, "samples hold what cannot be compared: other than tensors, arrays, numbers"
+                    )
+                elif use.repeats.same < use.repeats.samples:
+                    continue
+                elif use.repeats.samples < min(LEAST_TWICE, use.length or LEAST_TWICE):
+                    yield Abstained(self.id, "few samples were made twice: record two epochs")
+                else:
+                    yield self._of(use, use.repeats, saved, wait, run, tables)
+
+    def _of(self, use: LoaderUse, repeats: Repeats, part: float, wait: Wait, run: Run, tables: Tables) -> Finding:
+        share = saved_share(use, wait, part)
+        each = (use.getitem_ns or 0) / max(1, use.samples or 1)
+        return Finding(
+            self.id,
+            f"Every epoch makes the same samples again, {each / 1e6:.3g} ms each: all {repeats.samples} that were made "
+            f"twice had the same bytes. To keep all {use.length or 0} takes {_size(use, repeats)}.",
+            _where(use, run, tables),
+            wait.scope,
+            (wait.stake(share),),
+            Weight.TIMED,
+            Basis.MEASURED,
+            (
+                Evidence("samples made twice, and the same", repeats.same, "count", "rank 0: facts digests"),
+                Evidence("making the samples of a batch, median", use.getitem_ns or 0, "ns", "rank 0: fetches"),
+                Evidence("cost of a batch, median", use.batch_wall_ns, "ns", "rank 0: fetches"),
+                Evidence("share of it that kept samples would save", part, "share", "arithmetic"),
+                Evidence("a sample", repeats.nbytes, "bytes", "rank 0: facts digests"),
+                Evidence("all samples", repeats.nbytes * (use.length or 0), "bytes", "arithmetic"),
+                Evidence("time that the loop spends on its batches", wait.step_ns, "ns a step", "rank 0: ledger FETCH"),
+            ),
+            wait.saving(0.7 * share, share),
+        )
+
+    def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
+        use = next(use for use in tables.loaders if use.trains and use.repeats is not None)
+        repeats = use.repeats
+        assert repeats is not None
+        there = run.facts.number("machine.memory_limit_bytes") or run.facts.number("machine.memory_bytes")
+        whole = repeats.nbytes * (use.length or 0)
+        fits = there is None or whole < 0.5 * there
+        where = "in memory" if fits else "on local disk, one array mapped to memory (numpy.memmap)"
+        shared = "; make them before the loop, as tensors: workers share a tensor's memory" if use.workers else ""
+        yield Remedy(
+            f"{self.id}#keep",
+            f"Make each sample once and keep it {where}: {_size(use, repeats)} for all {use.length or 0}",
+            Safety.SAME_BITS,
+            why=f"{repeats.samples} samples were made twice and had the same bytes, and no random number is drawn{shared}",
+        )
+
+
+def is_made(use: LoaderUse, tables: Tables) -> bool:
+    """Return whether the loader's samples are computed in a way that no other cause names more closely."""
+    if use.made_by != "DataLoader" or use.iterable or (use.getitem_ns or 0) < LEAST_BATCH_NS or not is_busy(use):
+        return False
+    if crowd(use, tables.cores) >= CROWDED or rows_line(use, tables.batch_lines) is not None:
+        return False
+    line, opened = heaviest(tables.batch_lines, "getitem"), reopened(tables.batch_lines)
+    if line is None:
+        return True
+    if opened is not None and opened.share >= 0.25:
+        return False
+    part = line.share / share_of(tables.batch_lines, "getitem") * (use.getitem_ns or 0) / max(1, use.batch_wall_ns)
+    return not (is_interpreted(line) and "." not in line.callee and part >= OWN_LINE and line.samples >= LEAST_SAMPLES)
+
+
+def part_saved(use: LoaderUse) -> float:
+    """Return the share of a batch's cost that goes where its samples are kept instead of made."""
+    samples = max(1, use.samples or use.batch_size or 1)
+    nbytes = use.repeats.nbytes if use.repeats is not None else use.nbytes / samples
+    kept = samples * (KEPT_SAMPLE_NS + nbytes / BYTES_PER_NS)
+    return max(0.0, (use.getitem_ns or 0) - kept) / max(1, use.batch_wall_ns)
+
+
+def _where(use: LoaderUse, run: Run, tables: Tables) -> Where:
+    line = heaviest(tables.batch_lines, "getitem")
+    if line is not None and line.line is not None and line.samples >= LEAST_SAMPLES:
+        return line.line
+    return use.dataset_at or place_of(use, run)
+
+
+def _size(use: LoaderUse, repeats: Repeats) -> str:
+    whole = repeats.nbytes * (use.length or 0)
+    scale, unit = next(((n, u) for n, u in ((1e9, "GB"), (1e6, "MB")) if whole >= n), (1e3, "kB"))
+    return f"{whole / scale:.3g} {unit}"

@@ -1,0 +1,203 @@
+"""What a few samples are made of, and what is read to make them: digests, reads of files, memory of a worker.
+
+The samples to look at are chosen by their index alone, so every epoch and every worker choose the same ones, and
+whether one comes out the same each time is told later from all processes together. Only memory of the host is read,
+with numpy: no operation of the framework's runs.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+import zlib
+from typing import Any
+
+import torch
+from torch.utils.data._utils import fetch
+
+from unstall.probes._recorder import Probe
+
+WATCHED = 32  # samples of a dataset that are looked at
+MOST_DIGESTS = 3 * WATCHED  # a process; 10 to 30 us each
+MOST_BYTES = 4096  # of a tensor that go into its digest, spread over all of it
+MOST_PARTS = 64  # of a list
+READS_UNTIL, READS_ONE_IN = 8, 16  # batches whose reads are counted: the first, then one in so many; 10 us each
+MEMORY_FROM = 8  # batches of a worker; its memory is looked at here, and each time their number has doubled
+LEAST_APART_NS = 1_000_000_000
+MEMORY_COST = 500  # a look takes at most one part in so many of the time since the one before
+
+
+class Samples:
+    """Takes digests of the samples that are watched, in the process that makes them."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = Probe("samples", probe.recorder)  # what a sample may be has no end: an error ends the looks only
+        self.recorder = probe.recorder
+        self.reset()
+
+    def reset(self) -> None:
+        self.left = MOST_DIGESTS
+        self.frames = 0
+        self.reads = Reads(self.probe)
+        self.memory = Memory(self.probe)
+
+    def wants(self, fetcher: Any, index: Any) -> bool:
+        """Return whether a sample that is watched is among those of *index*."""
+        if not self.probe.on:
+            return False
+        watched = getattr(fetcher, "_unstall_watched", None)
+        if watched is None:
+            watched = fetcher._unstall_watched = watched_of(fetcher)
+        try:
+            return type(index) is list and bool(watched) and not watched.isdisjoint(index)
+        except Exception:  # indices that cannot be hashed
+            fetcher._unstall_watched = frozenset()
+            return False
+
+    def look(self, fetcher: Any, index: Any, samples: Any) -> None:
+        """Write down the digests of the watched ones of *samples*, which are those of *index* in its order."""
+        with self.probe.guard():
+            if type(samples) is not list or len(samples) != len(index):
+                return
+            watched, found = fetcher._unstall_watched, []
+            for number, sample in zip(index, samples):
+                if number in watched:
+                    made = digest(sample)
+                    if made is None:
+                        self.left = 0
+                        return
+                    found.append([int(number), *made])
+            self.left = max(0, self.left - len(found))
+            self.frames += 1
+            self.recorder.fact({f"digests:{self.frames}": [name_of(fetcher.dataset), found]})
+
+
+class Reads:
+    """Sums of what was read from files during the batches that were looked at, by dataset."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.file = -2
+        self.sums: dict[str, list[int]] = {}
+
+    def begin(self, count: int) -> tuple[int, ...] | None:
+        """Return the counters so far, or None for a batch that is not looked at."""
+        return self.counters() if (count <= READS_UNTIL or not count % READS_ONE_IN) and self.probe.on else None
+
+    def end(self, begun: tuple[int, ...], fetcher: Any, samples: int, nbytes: int) -> None:
+        with self.probe.guard():
+            now, name = self.counters(), name_of(fetcher.dataset)
+            sums = self.sums.setdefault(name, [0] * (3 + len(now)))
+            for n, grown in enumerate((1, samples, nbytes, *(b - a for a, b in zip(begun, now)))):
+                sums[n] += grown
+            if sums[0] & (sums[0] - 1) == 0 or sums[0] % 64 == 0:
+                self.recorder.fact({f"reads:{name}": sums})
+
+    def counters(self) -> tuple[int, ...]:
+        """Return bytes read, reads, bytes that came from storage and page faults that did, of this process so far.
+
+        Source: /proc/PID/io, kept open: rchar, syscr, read_bytes; zeros where the kernel does not tell.
+        """
+        if self.file == -2:
+            try:
+                self.file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self.file = -1
+        told = os.pread(self.file, 400, 0).split() if self.file >= 0 else [b"0"] * 10
+        return int(told[1]), int(told[5]), int(told[9]), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+class Memory:
+    """The memory that a worker holds for itself, looked at ever more seldom."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.due = MEMORY_FROM
+        self.after_ns = 0
+        self.looks = 0
+
+    def look(self, count: int, now: int) -> None:
+        """Write down the worker's memory at its batch *count*, where that is due. A look costs 0.5 ms and more."""
+        if count < self.due or now < self.after_ns or not self.probe.on:
+            return
+        with self.probe.guard():
+            own, shared_out = memory_of()
+            took = time.monotonic_ns() - now
+            self.due, self.looks = 2 * count, self.looks + 1
+            self.after_ns = now + max(LEAST_APART_NS, MEMORY_COST * took)
+            self.recorder.fact({f"memory:{self.looks}": [now, count, own, shared_out]})
+
+
+def memory_of() -> tuple[int, int]:
+    """Return the bytes that are this process's alone, and its share of all that it holds.
+
+    Source: /proc/self/smaps_rollup, Private_* and Pss.
+    """
+    with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as file:
+        sizes = {line.split(":")[0]: int(line.split()[1]) for line in file if line.endswith("kB\n")}
+    own = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
+    return 1024 * own, 1024 * sizes.get("Pss", 0)
+
+
+def name_of(dataset: Any) -> str:
+    """Return the dataset's class, as the facts of a loader name it."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def watched_of(fetcher: Any) -> frozenset[int]:
+    """Return the indices that are watched of the fetcher's dataset; none where samples have no index."""
+    if not isinstance(fetcher, fetch._MapDatasetFetcher) or not fetcher.auto_collation:
+        return frozenset()
+    try:
+        length = len(fetcher.dataset)
+    except Exception:  # the user's own code; a sampler may know the length instead
+        return frozenset()
+    return frozenset(range(0, length, max(1, length // WATCHED)))
+
+
+def digest(sample: Any) -> tuple[int, int] | None:
+    """Return a checksum of *sample* and its bytes, or None where it holds what cannot be compared."""
+    try:
+        return _add(sample, 0, 4)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _add(part: Any, crc: int, depth: int) -> tuple[int, int] | None:
+    if part is None or isinstance(part, (bool, int, float, str)):
+        return zlib.crc32(repr(part).encode(), crc), 8
+    if isinstance(part, (bytes, bytearray)):
+        step = len(part) // MOST_BYTES + 1
+        return zlib.crc32(bytes(part[::step]), zlib.crc32(len(part).to_bytes(8, "little"), crc)), len(part)
+    if isinstance(part, torch.Tensor):
+        plain = type(part) is torch.Tensor and part.device.type == "cpu" and part.layout is torch.strided
+        return _of_array(part.detach().numpy(), crc) if plain else None
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(part, (numpy.ndarray, numpy.generic)):
+        return _of_array(numpy.asarray(part), crc)
+    if depth and isinstance(part, dict):
+        return _of_parts([each for item in part.items() for each in item], crc, depth)
+    if depth and isinstance(part, (list, tuple)):
+        return _of_parts(part, crc, depth)
+    return None
+
+
+def _of_array(array: Any, crc: int) -> tuple[int, int] | None:
+    if array.dtype.hasobject:
+        return None
+    crc = zlib.crc32(f"{array.shape}{array.dtype}".encode(), crc)
+    step = array.nbytes // MOST_BYTES + 1 | 1  # odd: an even one would stay in a few columns of a picture
+    return zlib.crc32(array.flat[::step].tobytes(), crc), int(array.nbytes)
+
+
+def _of_parts(parts: Any, crc: int, depth: int) -> tuple[int, int] | None:
+    size, step = 0, len(parts) // MOST_PARTS + 1
+    crc = zlib.crc32(f"{type(parts).__name__}{len(parts)}".encode(), crc)
+    for part in parts[::step]:
+        made = _add(part, crc, depth - 1)
+        if made is None:
+            return None
+        crc, size = made[0], size + made[1]
+    return crc, size * step

@@ -1,0 +1,90 @@
+"""Repeats, reads, draws and growth from the facts that processes left, and from facts that are damaged or missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstall.accounts.samples import draws_of, growth_of, reads_of, repeats_of
+from unstall.model.run import Facts
+from unstall.readers._looks import looks
+from unstall.readers.wire import Process
+
+NAME = "train.Rows"
+
+
+def digests(*found: list[list[int]], name: str = NAME) -> Facts:
+    return Facts({"digests": [[name, one] for one in found]})
+
+
+def test_a_sample_made_twice_with_the_same_bytes_is_the_same() -> None:
+    repeats = repeats_of(NAME, digests([[0, 11, 80], [9, 12, 80]], [[9, 12, 80]], [[0, 11, 80], [4, 1, 40]]))
+    assert repeats is not None
+    assert (repeats.samples, repeats.same, repeats.once) == (2, 2, 1)
+    assert repeats.nbytes == pytest.approx(72)
+
+
+def test_one_that_differed_once_of_three_times_is_not_the_same() -> None:
+    repeats = repeats_of(NAME, digests([[0, 11, 80]], [[0, 11, 80]], [[0, 12, 80]]))
+    assert repeats is not None
+    assert (repeats.samples, repeats.same) == (1, 0)
+
+
+def test_samples_of_another_dataset_are_not_taken_for_these() -> None:
+    assert repeats_of(NAME, digests([[0, 11, 80]], name="train.Others")) is None
+
+
+@pytest.mark.parametrize("told", [None, 3, "x", [3], [["train.Rows"]], [["train.Rows", 4]], [["train.Rows", [[1]]]]])
+def test_digests_that_cannot_be_read_are_not_known(told: object) -> None:
+    assert repeats_of(NAME, Facts({"digests": told})) is None  # type: ignore[dict-item]
+
+
+def test_reads_are_means_a_sample() -> None:
+    reads = reads_of(NAME, Facts({"reads": {NAME: [2, 16, 160, 3200, 32, 1600, 4]}}))
+    assert reads is not None
+    assert (reads.batches, reads.nbytes, reads.read_bytes, reads.calls) == (2, 10, 200, 2)
+    assert (reads.stored_bytes, reads.faults) == (100, 0.25)
+
+
+@pytest.mark.parametrize("told", [None, {}, {NAME: [1, 2]}, {NAME: [0, 0, 0, 0, 0, 0, 0]}])
+def test_reads_without_a_batch_are_not_known(told: object) -> None:
+    assert reads_of(NAME, Facts({"reads": told})) is None  # type: ignore[dict-item]
+
+
+def test_the_first_draw_of_a_pass_is_kept_apart() -> None:
+    told = Facts({"first_ns": [500, 700], "draws": 10, "ns": 1000})
+    loader = Facts({"sampler": "Mine", "sampler_at": "/home/me/train.py:7:__iter__"})
+    draws = draws_of(loader, told, 1, 20, 50, "/home/me")
+    assert draws is not None
+    assert (draws.first_ns, draws.pass_ns, draws.batch_ns, draws.batches) == ((550, 750), 650, 100, 10)
+    assert (draws.passes, draws.taken, draws.sampler) == (1, 20, "Mine")
+    assert draws.at is not None
+    assert draws.at.line == 7
+
+
+def test_draws_that_were_not_observed_are_not_known() -> None:
+    assert draws_of(Facts(), Facts(), 1, 1, 0, "") is None
+
+
+def test_growth_is_from_the_first_look_to_the_last_of_workers_with_two() -> None:
+    memory = {"7": [[0, 8, 100, 60], [9, 40, 500, 80]], "8": [[0, 8, 300, 60], [9, 24, 500, 80]], "9": [[0, 8, 1, 1]]}
+    growth = growth_of([7, 8, 9], Facts({"memory": memory}))  # type: ignore[dict-item]
+    assert growth is not None
+    assert (growth.first_bytes, growth.last_bytes, growth.batches, growth.workers) == (200, 500, 24, 2)
+    assert growth_of([9], Facts({"memory": memory})) is None  # type: ignore[dict-item]
+
+
+def test_what_processes_told_is_joined(tmp_path: object) -> None:
+    def process(pid: int, facts: dict[str, object]) -> Process:
+        return Process(tmp_path, {"pid": pid}, facts)  # type: ignore[arg-type]
+
+    main = process(1, {"digests:1": [NAME, [[0, 5, 8]]], "reads:a.B": [1, 4, 8, 1, 1, 0, 0], "loader:0": {}})
+    workers = [
+        process(2, {"digests:1": [NAME, [[0, 5, 8]]], "reads:a.B": [2, 4, 8, 3, 1, 0, 0], "memory:1": [5, 8, 1, 1]}),
+        process(3, {"memory:10": [9, 64, 3, 1], "memory:9": [5, 8, 2, 1]}),
+    ]
+    assert looks(main, workers) == {
+        "digests": [[NAME, [[0, 5, 8]]]] * 2,
+        "reads": {"a.B": [3, 8, 16, 4, 2, 0, 0]},
+        "memory": {"2": [[5, 8, 1, 1]], "3": [[5, 8, 2, 1], [9, 64, 3, 1]]},
+    }
+    assert looks(process(1, {}), []) == {}
