@@ -13,7 +13,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import Edit, Knob, Remedy, RemoveCall, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import (
+    AddCall,
+    Edit,
+    Knob,
+    Remedy,
+    RemoveCall,
+    Safety,
+    SetAttribute,
+    SetEnvironment,
+    SetKeyword,
+)
 
 if TYPE_CHECKING:
     from unstall.model.finding import Candidate, Finding, Saving, Where
@@ -23,9 +33,11 @@ if TYPE_CHECKING:
 REPORT_FORMAT = "unstall-report/1"
 PLAN_FORMAT = "unstall-plan/1"
 
-_KINDS: dict[str, type[SetKeyword] | type[RemoveCall] | type[SetEnvironment]] = {
+_KINDS: dict[str, type[Edit]] = {
     "set-keyword": SetKeyword,
     "remove-call": RemoveCall,
+    "add-call": AddCall,
+    "set-attribute": SetAttribute,
     "set-environment": SetEnvironment,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -37,7 +49,7 @@ class NotAPlan(UnstallError):
 
 
 def edit_to_json(edit: Edit) -> dict[str, object]:
-    """Return the edit's fields and its ``kind``: set-keyword, remove-call or set-environment."""
+    """Return the edit's fields and its ``kind``: one of `_KINDS`."""
     return {"kind": _NAMES[type(edit)], **asdict(edit)}
 
 
@@ -51,6 +63,8 @@ def edit_from_json(record: object) -> Edit:
     kind = _KINDS.get(str(fields.pop("kind", None)))
     if kind is None:
         raise NotAPlan(f"An edit is expected to be one of {', '.join(_KINDS)}; this is none: {record!r}")
+    if kind is AddCall:
+        fields["arguments"] = tuple(_items(fields.get("arguments", ()), "arguments"))
     return _made(kind, fields)
 
 
@@ -298,6 +312,8 @@ def _fits(value: object, annotation: str) -> bool:
     """Return whether a JSON value is of the annotated type; containers and enumerations were read before."""
     if annotation == "Scalar":
         return value is None or isinstance(value, (bool, int, float, str))
+    if annotation == "tuple[Scalar, ...]":
+        return isinstance(value, tuple) and all(_fits(one, "Scalar") for one in value)
     plain = {"str": str, "int": int, "bool": bool, "None": type(None)}
     kinds = [plain.get(name.strip()) for name in annotation.split("|")]
     if None in kinds:

@@ -56,7 +56,38 @@ class SetEnvironment:
     value: str
 
 
-Edit = SetKeyword | RemoveCall | SetEnvironment
+@dataclass(frozen=True, slots=True)
+class AddCall:
+    """Call *call* with *arguments* at the head of *file*, once its imports are done.
+
+    Attributes:
+        call: dotted import path of a function ``set_x`` beside which a ``get_x`` tells what there is to put back.
+    """
+
+    file: str
+    call: str
+    arguments: tuple[Scalar, ...]
+
+    @property
+    def line(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class SetAttribute:
+    """Set *attribute*, a dotted import path, to *value* at the head of *file*, once its imports are done."""
+
+    file: str
+    attribute: str
+    value: Scalar
+
+    @property
+    def line(self) -> int:
+        return 1
+
+
+SourceEdit = SetKeyword | RemoveCall | AddCall | SetAttribute
+Edit = SourceEdit | SetEnvironment
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def with_keyword(text: Text, tree: ast.Module, site: Site, edit: SetKeyword, com
         NotPatchable: When the argument may come from ``*args`` or out of a mapping that is made elsewhere, the command
             decides it, or giving it a new value would drop an assignment inside the old one.
     """
-    call, value = site.node, _literal(edit.value, text)
+    call, value = site.node, text.literal(edit.value)
     if not isinstance(call, ast.Call):
         if edit.position is not None:
             raise NotPatchable(edit, "the decorator has no brackets, and the parameter is not keyword-only")
@@ -93,15 +93,6 @@ def _is(node: ast.expr, value: Scalar) -> bool:
     except (ValueError, TypeError, SyntaxError):
         return False
     return type(there) is type(value) and there == value
-
-
-def _literal(value: Scalar, text: Text) -> str:
-    """Return *value* as source, with the quotes that the file uses more often."""
-    written = repr(value)
-    if isinstance(value, float) and written in ("inf", "-inf", "nan"):
-        return f'float("{written}")'
-    plain = isinstance(value, str) and '"' not in written and "\\" not in written
-    return f'"{value}"' if plain and text.raw.count(b'"') > text.raw.count(b"'") else written
 
 
 def _append(text: Text, call: ast.Call, keyword: str, value: str) -> list[tuple[Span, bytes]]:

@@ -32,7 +32,7 @@ def carry_out(plan: str, recording: str, when: When) -> None:
     edits = [edit for remedy in remedies for edit in remedy.edits]
     for number, edit in reversed(list(enumerate(edits))):  # the wrapper put on last is called first
         if not isinstance(edit, SetEnvironment):
-            when(edit.call.partition(".")[0], _installing(number, edit, recording))
+            when(override.awaited(edit), _installing(number, edit, recording))
 
 
 def _installing(number: int, edit: Edit, recording: str) -> Callable[[ModuleType], None]:

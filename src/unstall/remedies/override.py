@@ -1,5 +1,7 @@
 """Carry out edits in the live process, at one call site each, and undo them.
 
+A statement of a file's head (`AddCall`, `SetAttribute`) is carried out at once.
+
 This runs inside the training process: standard library only.  What is called is replaced by a
 wrapper that looks who calls; only the call that the edit names is changed, any other goes through
 as it came.  A class keeps its identity (its ``__init__`` is wrapped in place), so `isinstance`,
@@ -16,8 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
-from unstall.model.remedy import Edit, RemoveCall, SetEnvironment, SetKeyword
+from unstall.model.remedy import Edit, RemoveCall, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
 from unstall.remedies.caller import Caller
+from unstall.remedies.holding import hold
 from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
 from unstall.remedies.wrappers import around_function, around_init, around_method, around_post_init, takes_by_field
 
@@ -48,7 +51,8 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
 
     Args:
         met: called with an edit's index in *edits* each time that edit changes a call, just before the call is made,
-            in the thread that makes it; never for `SetEnvironment`.  An edit that it never hears of was not met.
+            in the thread that makes it; once, from here, for a statement of a file's head, and never for
+            `SetEnvironment`.  An edit that it never hears of was not met.
     Raises:
         NotReachable: When what is called cannot be imported or replaced.
         NotPatchable: When the source shows several such calls on the line, or a call to be left out whose
@@ -59,8 +63,12 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
         # The wrapper put on last is called first, and the innermost has the last word: as in a patch, the last edit.
         for index in reversed(range(len(edits))):
             edit = edits[index]
-            if not isinstance(edit, SetEnvironment):
-                _install(edit, undo, functools.partial(met or _nobody, index))
+            hear = functools.partial(met or _nobody, index)
+            if isinstance(edit, (SetKeyword, RemoveCall)):
+                _install(edit, undo, hear)
+            elif not isinstance(edit, SetEnvironment):
+                hold(edit, *_located(_path(edit), getattr), undo)  # torch's settings exist by a __getattr__
+                hear()
         return undo.pop_all().close
 
 
@@ -72,7 +80,7 @@ def awaited(edit: Edit) -> str:
     """
     if isinstance(edit, SetEnvironment):
         return ""
-    *parts, _ = edit.call.split(".")
+    *parts, _ = _path(edit).split(".")
     if parts[:1] == ["torch"]:
         return "torch"
     return ".".join(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
@@ -81,6 +89,10 @@ def awaited(edit: Edit) -> str:
 def environment(edits: Sequence[Edit]) -> dict[str, str]:
     """Return the environment variables that the command is to be started with."""
     return {edit.variable: edit.value for edit in edits if isinstance(edit, SetEnvironment)}
+
+
+def _path(edit: SourceEdit) -> str:
+    return edit.attribute if isinstance(edit, SetAttribute) else edit.call
 
 
 def _nobody(index: int) -> None:
@@ -104,8 +116,8 @@ def _install(edit: SetKeyword | RemoveCall, undo: ExitStack, met: Callable[[], N
     undo.callback(caller.retire)  # first of all: whoever kept a wrapper gets the call as it was written
 
 
-def _located(call: str) -> tuple[object, str]:
-    """Return the module or class that holds *call*, and its attribute there."""
+def _located(call: str, look: Callable[[object, str], object] = inspect.getattr_static) -> tuple[object, str]:
+    """Return the module or class that holds *call*, and its attribute there, as *look* sees it."""
     path, _, name = call.rpartition(".")
     parts = path.split(".") if path else []
     for cut in range(len(parts), 0, -1):
@@ -119,7 +131,7 @@ def _located(call: str) -> tuple[object, str]:
             raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
         try:
             owner = functools.reduce(getattr, parts[cut:], owner)
-            inspect.getattr_static(owner, name)
+            look(owner, name)
         except AttributeError as error:
             raise NotReachable(f"{call}: there is no such name ({error}).") from None
         return owner, name

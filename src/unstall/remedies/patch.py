@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 
-from unstall.model.remedy import Edit, RemoveCall, SetEnvironment, SetKeyword
+from unstall.model.remedy import AddCall, Edit, RemoveCall, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
 from unstall.remedies.arguments import with_keyword
+from unstall.remedies.head import with_statement
 from unstall.remedies.removal import without_call
 from unstall.remedies.sites import NoSuchCall, NotPatchable, calls_nothing, find, parse, same_file
 from unstall.remedies.text import Text
@@ -45,19 +46,22 @@ def patched(source: str, edits: Sequence[Edit], file: str | PathLike[str], comma
     return mark + text
 
 
-def _from_below(edits: Sequence[Edit]) -> list[SetKeyword | RemoveCall]:
+def _from_below(edits: Sequence[Edit]) -> list[SourceEdit]:
     """Return the edits of source, lowest line first, so that none moves the line of another still to come.
 
-    On one line values are set, in the order given, before calls are removed.
+    On one line values are set, in the order given, before calls are removed; statements of the head come last.
     """
     of_source = [edit for edit in edits if not isinstance(edit, SetEnvironment)]
-    return sorted(of_source, key=lambda edit: (-edit.line, isinstance(edit, RemoveCall)))
+    last = (AddCall, SetAttribute)
+    return sorted(of_source, key=lambda edit: (isinstance(edit, last), -edit.line, isinstance(edit, RemoveCall)))
 
 
-def _edited(source: str, edit: SetKeyword | RemoveCall, command: Sequence[str] | None) -> str:
+def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str:
     tree, text = parse(source, edit), Text(source)
     if isinstance(edit, SetKeyword):
         new = with_keyword(text, tree, find(tree, edit), edit, command)
+    elif isinstance(edit, (AddCall, SetAttribute)):
+        new = with_statement(text, tree, edit)
     elif calls_nothing(tree, edit.line):
         return source
     else:

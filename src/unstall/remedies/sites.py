@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.model.remedy import RemoveCall, SetAttribute, SetKeyword, SourceEdit
 
 # how well a call's name fits, the best first
 EXACT, SAME_PACKAGE, BY_LAST_NAME, DERIVED, THROUGH_SUPER = range(5)
@@ -29,10 +29,17 @@ _MAKERS = ("__init__", "__new__")
 class NotPatchable(UnstallError):
     """An edit that cannot be carried out without guessing, and why."""
 
-    def __init__(self, edit: SetKeyword | RemoveCall, why: str) -> None:
-        what = f"{edit.keyword}={edit.value!r}" if isinstance(edit, SetKeyword) else "removal"
-        super().__init__(f"{edit.file}:{edit.line}: {what} of {edit.call} was not carried out: {why}.")
+    def __init__(self, edit: SourceEdit, why: str) -> None:
+        super().__init__(f"{edit.file}:{edit.line}: {_said(edit)} was not carried out: {why}.")
         self.edit, self.why = edit, why
+
+
+def _said(edit: SourceEdit) -> str:
+    if isinstance(edit, SetKeyword):
+        return f"{edit.keyword}={edit.value!r} of {edit.call}"
+    if isinstance(edit, SetAttribute):
+        return f"{edit.attribute} = {edit.value!r}"
+    return f"removal of {edit.call}" if isinstance(edit, RemoveCall) else f"a call of {edit.call}"
 
 
 class NoSuchCall(NotPatchable):
@@ -83,7 +90,7 @@ def same_file(a: str, b: str) -> bool:
     return a == b or os.path.realpath(a) == os.path.realpath(b)
 
 
-def parse(source: str, edit: SetKeyword | RemoveCall) -> ast.Module:
+def parse(source: str, edit: SourceEdit) -> ast.Module:
     """Return the syntax tree of *source*, which has no byte order mark.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 
+from unstall.model.remedy import Scalar
 from unstall.remedies.sites import end_of
 
 Span = tuple[int, int]  # first byte, and the byte after the last
@@ -51,6 +52,14 @@ class Text:
         """Return the line ending in use at *line*; a line feed where it has none."""
         text = self.lines[line - 1]
         return text[len(text.rstrip(b"\r\n")) :] or b"\n"
+
+    def literal(self, value: Scalar) -> str:
+        """Return *value* as source, with the quotes that the text uses more often."""
+        written = repr(value)
+        if isinstance(value, float) and written in ("inf", "-inf", "nan"):
+            return f'float("{written}")'
+        plain = isinstance(value, str) and '"' not in written and "\\" not in written
+        return f'"{value}"' if plain and self.raw.count(b'"') > self.raw.count(b"'") else written
 
     def spliced(self, *changes: tuple[Span, bytes]) -> str:
         """Return the text with each span replaced; the spans must not overlap."""

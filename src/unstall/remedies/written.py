@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import Edit, RemoveCall, SetEnvironment, SetKeyword
+from unstall.model.remedy import Edit, SetEnvironment, SourceEdit
 from unstall.remedies.patch import NotPatchable, patched, unified_diff
 
 HEAD = "# A patch of unstall fix."  # its first words; what does not begin so is not ours to overwrite
@@ -45,7 +45,7 @@ class Change:
 class Refused:
     """An edit that is not written, and why."""
 
-    edit: SetKeyword | RemoveCall
+    edit: SourceEdit
     why: str
 
 
@@ -76,7 +76,7 @@ def written(
         command: the words that start the training, as `patched` takes them.
     """
     root = _project(working, script)
-    by_file: dict[Path, list[SetKeyword | RemoveCall]] = {}
+    by_file: dict[Path, list[SourceEdit]] = {}
     for edit in edits:
         if not isinstance(edit, SetEnvironment):
             by_file.setdefault(Path(os.path.realpath(working / edit.file)), []).append(edit)
@@ -218,7 +218,7 @@ def _not_ours(path: Path, root: Path) -> str:
 def _change(
     path: Path,
     name: str,
-    edits: list[SetKeyword | RemoveCall],
+    edits: list[SourceEdit],
     refused: list[Refused],
     command: Sequence[str] | None,
 ) -> Change | None:

@@ -11,7 +11,16 @@ from rich.text import Text
 
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Scope
 from unstall.model.ledger import Basis
-from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import (
+    AddCall,
+    Edit,
+    Remedy,
+    RemoveCall,
+    Safety,
+    SetAttribute,
+    SetEnvironment,
+    SetKeyword,
+)
 from unstall.model.report import Report
 from unstall.views import _words as words
 
@@ -200,5 +209,10 @@ def _edit(edit: Edit) -> str:
         return f"edit {edit.file}:{edit.line}: {edit.call}(..., {edit.keyword}={edit.value!r})"
     if isinstance(edit, RemoveCall):
         return f"edit {edit.file}:{edit.line}: leave out {edit.call}(...)"
+    if isinstance(edit, AddCall):
+        arguments = ", ".join(repr(value) for value in edit.arguments)
+        return f"edit {edit.file}: {edit.call}({arguments}) behind the imports"
+    if isinstance(edit, SetAttribute):
+        return f"edit {edit.file}: {edit.attribute} = {edit.value!r} behind the imports"
     assert isinstance(edit, SetEnvironment)
     return f"start with {edit.variable}={edit.value}"
