@@ -35,7 +35,7 @@ class Limits:
         if self._seconds is None:
             return ""
         if self._stop_at is None:
-            self._stop_at = self._decide(step) if _rank() == 0 else self._look()
+            self._stop_at = self._decide(step) if rank() == 0 else self._look()
         return f"{self._seconds:g} s were asked for" if self._stop_at is not None and step >= self._stop_at else ""
 
     def _decide(self, step: int) -> int | None:
@@ -59,7 +59,7 @@ class Limits:
         return int((self._seconds or 0.0) * 1e9)
 
 
-def _rank() -> int:
+def rank() -> int:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())

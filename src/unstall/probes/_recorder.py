@@ -20,6 +20,7 @@ from unstall.probes._accounting import MOST_MARKS, Accounting
 from unstall.probes._limits import Limits
 
 if TYPE_CHECKING:
+    from unstall.probes.capture import Losses
     from unstall.probes.loaders import Loaders
 
 DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so that a long run stays small
@@ -29,6 +30,7 @@ FLUSH_NS = 50_000_000  # a killed process loses at most this much, and the step 
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
+TELL_EVERY = 16  # backward passes after the first ones: the probes hear of one in so many
 LOOKS_UNTIL, LOOKS_EVERY = 32, 8  # steps whose end the probes hear of: each, then one in so many
 
 
@@ -71,11 +73,15 @@ class Recorder:
         role: "main", "forked" (a child by fork that has not trained yet), "worker".
         saw_batch: hears of the arguments of a forward with gradients while *wants_batch*; set by who looks for where they
             come from.
-        at_backward: hear of the arguments of a backward pass: of each of the first, then of one in so many.
+        at_backward: hear of the arguments of a backward pass: of each of the first, then of one in *tell_every*.
+        at_end: are called once, the last one first, before the recording ends in good order; what each returns is gathered
+            in *captured*. The training may still be stopped at a step then, or have ended by itself.
     """
 
     when: Callable[[str, Callable[[ModuleType], None]], None]
     loaders: Loaders | None = None  # set by the probe of the loaders
+    losses: Losses | None = None  # set by the probe that captures them
+    tell_every = TELL_EVERY
     saw_batch: Callable[[tuple[object, ...], dict[str, object]], None] | None = None
 
     def __init__(self, recording: str, injected_ns: int) -> None:
@@ -84,6 +90,7 @@ class Recorder:
             self.config: dict[str, object] = json.load(file)
         self.at_step: list[tuple[Probe, Callable[[int], None]]] = []
         self.at_backward: list[tuple[Probe, Callable[..., None]]] = []
+        self.at_end: list[tuple[Probe, Callable[[], dict[str, object]]]] = []
         self.in_child: list[Callable[[], None]] = []  # called in a forked child, by probes that hold a state
         without = self.config.get("without")
         self.without = frozenset(without) if isinstance(without, list) else frozenset()
@@ -104,6 +111,8 @@ class Recorder:
         self.detailed = True
         self.flags = 0
         self.ended = False
+        self.told_end = False
+        self.captured: dict[str, object] = {}
         self.trains = False
         self.begun = False
         self.wants_batch = True
@@ -278,6 +287,7 @@ class Recorder:
 
     def _stop(self, because: str) -> None:
         """End the training here, as `sys.exit(0)` in its own code would: its ``finally`` blocks run."""
+        self._tell_end()
         self.write(Frame.STEPPED_DOWN, json.dumps({"because": because, "step": self.loop_steps}).encode())
         self.flush()
         raise SystemExit(0)
@@ -323,6 +333,14 @@ class Recorder:
                 with probe:
                     act(self.step)
 
+    def _tell_end(self) -> None:
+        if not self.told_end:
+            self.told_end = True
+            for probe, act in reversed(self.at_end):
+                if probe.on:
+                    with probe:
+                        self.captured.update(act())
+
     def _row(self, steps: int, closer: int) -> None:
         now, spent, marks = self.accounting.take()
         if self.detailed and not self._rolled:
@@ -366,6 +384,7 @@ class Recorder:
         """Write the rest of the time and the end mark; called when the process ends in good order."""
         if self.ended or self.role not in ("main",):
             return
+        self._tell_end()
         self._row(0, wire.ENDS_OUTSIDE)
         self.flush()
         self.write(Frame.BYE, json.dumps({"at_ns": self._row_start}).encode())

@@ -16,7 +16,7 @@ from unstall.probes._recorder import Probe
 AFTER = "torch"
 # plain numbers: an enumeration's member costs a call of Python code in 3.11
 BACKWARD, IN_BETWEEN = int(Phase.BACKWARD), cell(Phase.BETWEEN, Activity.UNKNOWN)
-TELL_UNTIL, TELL_EVERY = 64, 16  # passes that the probes hear of: each of the first, then one in so many
+TELL_UNTIL = 64  # passes of which the probes hear of each; later of one in `Recorder.tell_every`
 WITHOUT_OPTIMIZER = 3  # backward passes without any optimizer step, after which backward itself closes the steps
 
 
@@ -50,7 +50,7 @@ def install(probe: Probe) -> None:
             return original(*args, **kwargs)
         try:
             passes += 1
-            if passes <= TELL_UNTIL or not passes % TELL_EVERY or not recorder.claimed:
+            if passes <= TELL_UNTIL or not passes % recorder.tell_every or not recorder.claimed:
                 enter(args, kwargs)
             depth = recorder.accounting.enter_phase(BACKWARD)
         except Exception as error:

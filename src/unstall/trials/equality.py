@@ -1,0 +1,283 @@
+"""Whether a training stayed the same under a remedy: bit for bit, in lockstep, or within the band of seeds.
+
+Which of them is asked for follows from the remedy's safety class; all are pure functions of what trials captured.
+Shape legend: L backward passes, P parameters' elements, N runs.
+
+**Lockstep.**  Two runs that only round otherwise are compared over single steps from the same state.  The error of a step is
+``|remedy - base| / |base|`` in the Euclidean norm, over all gradients and over all changes of parameters; it is held
+against the largest error of *envelope* runs, which make the same steps from parameters that were moved by about one unit in
+the last place, at random (Parker 1997, *Monte Carlo arithmetic*).  A product that is summed in another order gives what the first
+order gives from weights that are moved by sqrt(n) u or less with high probability, n the terms of the sum and u half a unit
+(Higham & Mary 2019, *A new approach to probabilistic rounding error analysis*, SIAM J. Sci. Comput. 41(5)), so 16 units
+cover sums of 1000 terms in any order, and the far longer ones that are summed in blocks, as libraries do.  TF32 and
+bfloat16 in place of float32 are 2^13 and 2^16 units away.
+
+**Seeds.**  Runs that draw other random numbers are compared by the mean of the last third of their losses: the remedy's
+must lie within the band that runs which differ only by the seed leave for the mean of as many further runs (Student's t,
+1 % over the two tests), and its differences from the base runs of the same seeds must be of mean 0 (paired t).
+How large a difference would have been seen is part of the answer, and where that is too large the answer is no.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from unstall.model.trial import Captured, Compared, Equality
+
+FACTOR = 16.0  # times the largest error of the envelope runs; see above
+FLOOR = 2.0**-22  # four half units of float32, which is what gradients are kept in
+ALPHA = 0.01  # of calling an equal training different, over both tests
+POWER = 0.8  # with which the stated difference would have been seen
+LEAST_RUNS = 3  # of the base with different seeds; t of two runs is 64 standard deviations
+SMALL = 0.05  # of the loss: a difference below it counts as seen well enough, whatever the training learns in the trial
+
+
+def bits(base: Captured, remedy: Captured, least_epochs: int = 2) -> Equality:
+    """Return whether all losses and the final parameters are equal bit for bit, over *least_epochs* epoch boundaries.
+
+    NaN, a pass that started from no scalar, equals NaN.  Boundaries are asked for only where a DataLoader gives the batches.
+    """
+    trouble = _unlike(base, remedy)
+    a_L, b_L = base.losses_L, remedy.losses_L
+    scalars = int((~np.isnan(a_L)).sum())
+    if not trouble and not scalars:
+        trouble = f"none of the {a_L.size} backward passes started from a number, so there are no losses to compare"
+    if not trouble:
+        differ = (a_L.view(np.uint64) != b_L.view(np.uint64)) & ~(np.isnan(a_L) & np.isnan(b_L))
+        if differ.any():
+            at = int(np.argmax(differ))
+            trouble = (
+                f"{int(differ.sum())} of {a_L.size} losses differ, first in backward pass {at + 1}: "
+                f"{a_L[at]:.9g} without the remedy, {b_L[at]:.9g} with it"
+            )
+        elif not (base.parameters and remedy.parameters):
+            trouble = f"{scalars} losses are equal, but the final parameters could not be read{_notes(base, remedy)}"
+        elif base.parameters != remedy.parameters:
+            trouble = f"{scalars} losses are equal bit for bit, but the final parameters are not"
+        elif base.through_loader and min(base.epochs, remedy.epochs) < least_epochs:
+            trouble = (
+                f"{scalars} losses and the parameters are equal bit for bit, but over {min(base.epochs, remedy.epochs)} "
+                f"epoch boundaries only, and {least_epochs} are asked for"
+            )
+    if trouble:
+        return Equality(Compared.BITS, False, trouble)
+    over = f" over {base.epochs + 1} epochs" if base.through_loader else ""
+    return Equality(Compared.BITS, True, f"{scalars} losses and the parameters are equal bit for bit{over}")
+
+
+def lockstep(base: Captured, remedy: Captured, envelopes: Sequence[Captured]) -> Equality:
+    """Return whether single steps from the same state differ by no more than rounding does.
+
+    Args:
+        base: saved the state before each point; *remedy* and *envelopes* loaded it, the latter moved it.
+    """
+    trouble = _unlike(base, remedy) or _no_points(base, remedy, envelopes)
+    if trouble:
+        return Equality(Compared.LOCKSTEP, False, trouble)
+    worst, said = 0.0, ""
+    largest = FLOOR
+    for step in sorted(base.updates):
+        for what, error, envelope in _errors(step, base, remedy, envelopes):
+            allowed = max(FACTOR * envelope, FLOOR)
+            largest = max(largest, allowed if what == "gradients" else 0.0)
+            if not error <= allowed:
+                because = (
+                    f"in step {step} the {what} differ by {error:.2g} of their size from the same state, where rounding "
+                    f"makes {envelope:.2g} and {allowed:.2g} is allowed"
+                )
+                return Equality(Compared.LOCKSTEP, False, because)
+            if error / allowed >= worst:
+                worst, said = error / allowed, f"at most {error:.2g} of their size, where {allowed:.2g} is allowed"
+    first = _relative(np.array([base.losses_L[0]]), np.array([remedy.losses_L[0]]))
+    if not math.isnan(first) and not first <= largest:
+        because = (
+            f"the first loss differs by {first:.2g} of itself, before any step was made, and {largest:.2g} is allowed"
+        )
+        return Equality(Compared.LOCKSTEP, False, because)
+    points = ", ".join(str(step) for step in sorted(base.updates))
+    because = f"steps {points} from the same state: loss, gradients and changes of the parameters differ by {said}"
+    return Equality(Compared.LOCKSTEP, True, because)
+
+
+def seeds(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
+    """Return whether the remedy's losses lie within the band of runs that differ only by the seed.
+
+    Args:
+        bases, remedies: one a seed; those of the same place have the same seed.
+    """
+    trouble = _too_few(bases, remedies)
+    for base, remedy in zip(bases, remedies):
+        trouble = trouble or _unlike(base, remedy) or _other_samples(bases, base, remedy) or _diverged(base, remedy)
+    if trouble:
+        return Equality(Compared.SEEDS, False, trouble)
+    a_N, b_N = _ends(bases), _ends(remedies)
+    level = 1 - ALPHA / 4  # two-sided, two tests
+    spread = float(a_N.std(ddof=1)) * math.sqrt(1 / a_N.size + 1 / b_N.size)
+    band = float(student.ppf(level, a_N.size - 1)) * spread
+    seen = band + float(student.ppf(POWER, a_N.size - 1)) * spread
+    apart = float(b_N.mean() - a_N.mean())
+    pairs = min(a_N.size, b_N.size)
+    ends = f"{b_N.mean():.4g} with the remedy and {a_N.mean():.4g} without"
+    if not abs(apart) <= band:
+        because = f"the last third of the losses is {ends}; runs that differ only by the seed allow {band:.2g}"
+        return Equality(Compared.SEEDS, False, because)
+    if pairs >= LEAST_RUNS:
+        d_N = b_N[:pairs] - a_N[:pairs]
+        scatter = float(d_N.std(ddof=1)) / math.sqrt(pairs)
+        paired = float(student.ppf(level, pairs - 1)) * scatter
+        if not abs(float(d_N.mean())) <= paired:
+            because = (
+                f"the last third of the losses is {ends}; with equal seeds it differs by {d_N.mean():.2g} in the mean of "
+                f"{pairs} pairs, whose scatter allows {paired:.2g}"
+            )
+            return Equality(Compared.SEEDS, False, because)
+        seen = min(seen, paired + float(student.ppf(POWER, pairs - 1)) * scatter)
+    strong = max(SMALL * abs(float(a_N.mean())), _learned(bases))
+    if seen > strong:
+        because = (
+            f"the seeds alone scatter the losses so much that only a difference of {seen:.2g} would be seen, and the "
+            f"training learns {_learned(bases):.2g} meanwhile; more steps or seeds would tell"
+        )
+        return Equality(Compared.SEEDS, False, because)
+    because = f"the last third of the losses is {ends}, over {a_N.size} and {b_N.size} seeds; {seen:.2g} apart would have been seen"
+    return Equality(Compared.SEEDS, True, because + _same_samples(bases, remedies))
+
+
+def curves(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
+    """Return the losses of a training that is meant to change, against the band of seeds: shown, not judged.
+
+    It does not hold where there is nothing to show, or where the loss is no number any more with the remedy.
+    """
+    if not all(_finite(one.losses_L).size for one in (*bases, *remedies)) or not bases or not remedies:
+        return Equality(Compared.CURVES, False, "no losses were captured, so there is nothing to show")
+    for base, remedy in zip(bases, remedies):
+        if np.isinf(remedy.losses_L).any() or (remedy.losses_L.size == base.losses_L.size and _diverged(base, remedy)):
+            return Equality(Compared.CURVES, False, "with the remedy the loss is no number any more")
+    a_N, b_N = _ends(bases), _ends(remedies)
+    band = f"{a_N.min():.4g} to {a_N.max():.4g} over {a_N.size} seeds" if a_N.size > 1 else f"{a_N[0]:.4g}"
+    inside = "within it" if a_N.min() <= b_N.mean() <= a_N.max() else "outside it"
+    where = f", {inside}" if a_N.size > 1 else ""
+    ends = f"{b_N.mean():.4g} with the remedy{where}, and {band} without"
+    because = f"the last third of the losses is {ends}; the training is meant to change"
+    return Equality(Compared.CURVES, True, because)
+
+
+def _unlike(base: Captured, remedy: Captured) -> str:
+    """Return why two runs cannot be set side by side at all, or ""."""
+    for run, whose in ((base, "without"), (remedy, "with")):
+        if not run.losses_L.size:
+            return f"no losses were captured {whose} the remedy, so nothing shows that it trained the same"
+    if base.shrunk != remedy.shrunk:
+        return f"epochs were cut to {base.shrunk} batches without the remedy and to {remedy.shrunk} with it"
+    if base.losses_L.size != remedy.losses_L.size:
+        sizes = f"{base.losses_L.size} backward passes were made without the remedy and {remedy.losses_L.size} with it"
+        return f"{sizes}, in equally many steps"
+    if base.kinds != remedy.kinds:
+        return (
+            f"the parameters are {base.kinds or 'unknown'} without the remedy and {remedy.kinds or 'unknown'} with it"
+        )
+    return ""
+
+
+def _no_points(base: Captured, remedy: Captured, envelopes: Sequence[Captured]) -> str:
+    """Return why no steps can be compared, or ""."""
+    if not base.updates:
+        return f"no step was made in lockstep{_notes(base)}"
+    if not envelopes:
+        return "no run shows how far rounding alone goes"
+    for run, whose in ((remedy, "with the remedy"), *((one, "for the envelope") for one in envelopes)):
+        for step, update in base.updates.items():
+            if step not in run.updates:
+                return f"step {step} was not made in lockstep {whose}{_notes(run)}"
+            if run.updates[step].size != update.size or (step in run.gradients) != (step in base.gradients):
+                return f"step {step} has other parameters or gradients {whose}"
+    return ""
+
+
+def _errors(
+    step: int, base: Captured, remedy: Captured, envelopes: Sequence[Captured]
+) -> list[tuple[str, float, float]]:
+    """Return what was compared, the remedy's error and the largest of the envelopes'."""
+    found = []
+    for what, of in (("gradients", "gradients"), ("changes of the parameters", "updates")):
+        arrays = getattr(base, of)
+        if step in arrays:
+            far = [_relative(arrays[step], getattr(one, of)[step]) for one in envelopes]
+            found.append((what, _relative(arrays[step], getattr(remedy, of)[step]), max(far)))
+    loss = base.point_losses.get(step, math.nan)
+    if not math.isnan(loss):
+        far = [_relative(np.array([loss]), np.array([one.point_losses[step]])) for one in envelopes]
+        # one number may happen to be hardly moved by what moves all gradients
+        envelope = max(*far, *(entry[2] for entry in found[:1]))
+        found.append(("losses", _relative(np.array([loss]), np.array([remedy.point_losses[step]])), envelope))
+    return found
+
+
+def _relative(base: NDArray[np.floating], other: NDArray[np.floating]) -> float:
+    """Return ``|other - base| / |base|``; NaN where either holds one, 0 for two zeros."""
+    apart = float(np.linalg.norm(other.astype(np.float64) - base.astype(np.float64)))
+    size = float(np.linalg.norm(base.astype(np.float64)))
+    return apart / size if size else (math.inf if apart else 0.0)
+
+
+def _too_few(bases: Sequence[Captured], remedies: Sequence[Captured]) -> str:
+    if len(bases) < LEAST_RUNS or not remedies:
+        runs = f"{len(bases)} runs without the remedy and {len(remedies)} with it"
+        return f"{runs}: {LEAST_RUNS} and 1 are the least that show a band"
+    return ""
+
+
+def _other_samples(bases: Sequence[Captured], base: Captured, remedy: Captured) -> str:
+    """Return how the samples of an epoch differ, or ""; of epochs that are a draw of their own only the first is compared."""
+    epochs = min(len(base.samples), len(remedy.samples))
+    if abs(len(base.samples) - len(remedy.samples)) > 1:
+        return f"{len(base.samples)} whole epochs were seen without the remedy and {len(remedy.samples)} with it"
+    fixed = len({digest for one in bases for digest in one.samples}) == 1
+    for epoch in range(epochs if fixed else min(1, epochs)):
+        if base.samples[epoch] != remedy.samples[epoch]:
+            return f"epoch {epoch + 1} has other samples with the remedy than without it"
+    return ""
+
+
+def _same_samples(bases: Sequence[Captured], remedies: Sequence[Captured]) -> str:
+    epochs = min(len(one.samples) for one in (*bases, *remedies))
+    fixed = len({digest for one in bases for digest in one.samples}) == 1
+    if not epochs:
+        return ""
+    return f"; each of {epochs} epochs has the same samples" if fixed else "; the first epoch has the same samples"
+
+
+def _diverged(base: Captured, remedy: Captured) -> str:
+    """Return where the remedy's loss is no number though the base's is, or ""; the same number of passes is expected."""
+    lost = np.isfinite(base.losses_L) & ~np.isfinite(remedy.losses_L)
+    return f"with the remedy the loss of backward pass {int(np.argmax(lost)) + 1} is no number" if lost.any() else ""
+
+
+def _finite(losses_L: NDArray[np.float64]) -> NDArray[np.float64]:
+    return losses_L[np.isfinite(losses_L)]
+
+
+def _ends(runs: Sequence[Captured]) -> NDArray[np.float64]:
+    """Return float64 (N,): the mean of the last third of each run's losses."""
+    thirds = [(scalars, -(-scalars.size // 3)) for scalars in (_finite(run.losses_L) for run in runs)]
+    return np.array([scalars[scalars.size - third :].mean() if third else np.nan for scalars, third in thirds])
+
+
+def _learned(runs: Sequence[Captured]) -> float:
+    """Return by how much the loss fell from the first third to the last, in the mean of the runs; 0 where it rose."""
+    fell = []
+    for run in runs:
+        scalars = _finite(run.losses_L)
+        third = -(-scalars.size // 3)
+        fell.append(float(scalars[:third].mean() - scalars[scalars.size - third :].mean()) if third else 0.0)
+    return max(0.0, float(np.mean(fell)))
+
+
+def _notes(*runs: Captured) -> str:
+    notes = dict.fromkeys(note for run in runs for note in run.notes)
+    return f" ({'; '.join(notes)})" if notes else ""
