@@ -48,7 +48,7 @@ class Workspace:
         copy = self.place / "work" / self.project.name
         shutil.rmtree(copy.parent, ignore_errors=True)
         try:
-            for folder, files in _walk(self.project, {*self.share, *self.outputs}):
+            for folder, files in _walk(self.project, {*self.share, *self.outputs, self.place}):  # --out
                 below = copy / folder.relative_to(self.project)
                 below.mkdir(parents=True, exist_ok=True)
                 for file in files:
