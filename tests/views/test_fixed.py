@@ -124,7 +124,7 @@ def test_nothing_worth_a_trial_says_why_and_names_no_patch():
     said = flat(NOTHING)
     assert "Nothing here is worth a trial. step 239 ms, bound by data. Fetch takes 70% of the step." in said
     assert "0.4 % of the step is less than what two equal runs differ by" in said
-    assert "patch" not in said and "ratio" not in said
+    assert "patch" not in said and "ratio:" not in said
 
 
 def test_nothing_proved_is_said_as_plainly_as_a_gain():
@@ -160,10 +160,16 @@ def test_hours_and_money_are_net_of_the_trials_and_only_where_known():
 
 
 def test_the_command_that_applies_the_patch_is_the_one_that_was_given():
-    assert "unstall.patch: 1 change in train.py. Apply it with: git apply unstall.patch" in flat(ONE_KEPT)
+    assert "unstall.patch: 1 change in train.py apply it with: git apply unstall.patch" in flat(ONE_KEPT)
     below = replace(ONE_KEPT, apply_with="git -C /top apply /top/sub/unstall.patch")
-    assert "Apply it with: git -C /top apply /top/sub/unstall.patch" in flat(below)
-    assert "which is applied already" in flat(EVERYTHING) and "Apply it with" not in flat(EVERYTHING)
+    assert "apply it with: git -C /top apply /top/sub/unstall.patch" in flat(below)
+    assert "which is applied already" in flat(EVERYTHING) and "apply it with" not in flat(EVERYTHING)
+
+
+def test_a_command_to_copy_is_never_broken():
+    folder = "/var/lib/a/rather/long/folder/for/what/is/kept/of/trials/20260102-030405-train.py-4242"
+    command = f"unstall fix --resume {folder}"
+    assert any(line.endswith(command) for line in page(replace(INTERRUPTED, folder=folder), 60).splitlines())
 
 
 def test_environment_variables_can_be_pasted_into_a_shell():
@@ -182,6 +188,9 @@ def test_advice_is_said_once_and_apart_from_what_was_not_tried():
 
 def test_trials_left_out_are_counted():
     assert "2 trials of 53 left out: the machine was disturbed" in flat(ONE_KEPT)
+    disturbed = flat(replace(OUT_OF_TIME, discarded=3))
+    assert "3 trials of 3 left out: the machine was disturbed" in disturbed and "ratio" not in disturbed
+    assert "no trial came to a verdict" in flat(OUT_OF_TIME)
     assert "left out" not in flat(replace(ONE_KEPT, discarded=0, proofs=(NO_EFFECT,)))
 
 

@@ -47,6 +47,7 @@ def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
     if fixed.proofs:
         yield gap
         yield indented(_proofs.table(fixed.proofs, fixed.kept, width - 2, verbose))
+    if fixed.trials:
         yield gap
         yield indented(_trust(fixed))
     yield from _left(fixed, verbose)
@@ -140,7 +141,10 @@ def _trust(fixed: Fixed) -> Text:
         parts.append(f"two equal runs differ by {words.share(fixed.noise)}")
     if fixed.discarded:
         parts.append(f"{words.count(fixed.discarded, 'trial')} of {fixed.trials} left out: the machine was disturbed")
-    parts.append("ratio: time without the remedy over time with it")
+    if fixed.proofs:
+        parts.append("ratio: time without the remedy over time with it")
+    elif not parts:
+        parts.append("no trial came to a verdict")
     return Text(" · ".join(parts), "dim")
 
 
@@ -224,7 +228,7 @@ def _outcome(fixed: Fixed) -> Iterator[Text]:
     if fixed.patch_file:
         yield from _patch(fixed)
     for name, value in sorted(fixed.exports.items()):
-        yield Text.assemble("in the environment: ", (f"export {name}={shlex.quote(value)}", "bold"))
+        yield _to_copy("in the environment: ", f"export {name}={shlex.quote(value)}")
     if fixed.proofs and not fixed.kept:
         yield Text("No patch is written, and no file of yours is changed.")
 
@@ -258,13 +262,19 @@ def _patch(fixed: Fixed) -> Iterator[Text]:
         yield text.append(", which is applied already")
         return
     command = fixed.apply_with or f"git apply {shlex.quote(fixed.patch_file)}"
-    yield text.append(". Apply it with:   ").append(command.replace(" ", words.GLUE), "bold")
+    yield text
+    yield _to_copy("apply it with: ", command)
 
 
 def _resume(fixed: Fixed) -> Iterator[Text]:
+    if fixed.interrupted and fixed.folder:
+        yield _to_copy("go on from here: ", f"unstall fix --resume {short(fixed.folder)}")
+    elif fixed.folder:
+        yield _to_copy("state and recordings: ", short(fixed.folder), "")
+
+
+def _to_copy(said: str, command: str, style: str = "bold") -> Text:
+    """Return a line that is never broken by us, so that what is copied from the terminal is whole."""
     from rich.text import Text
 
-    if fixed.interrupted and fixed.folder:
-        yield Text.assemble("go on from here: ", (f"unstall fix --resume {short(fixed.folder)}", "bold"))
-    elif fixed.folder:
-        yield Text.assemble(("recordings of the trials: ", "dim"), short(fixed.folder))
+    return Text.assemble((said, "dim"), (command, style), no_wrap=True, overflow="ignore")

@@ -56,7 +56,7 @@ def drawn(parts: Iterable[RenderableType], width: int, colour: bool) -> str:
         emoji=False,
         _environ={},
     )
-    console.print(Constrain(Group(*parts), min(width, MEASURE)))
+    console.print(Constrain(Group(*parts), min(width, MEASURE)), crop=False)  # a command to copy may be longer
     return words.finish("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
 
 
