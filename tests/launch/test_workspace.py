@@ -58,7 +58,7 @@ def test_a_script_named_by_its_whole_path_runs_from_the_copy(project, tmp_path):
 
 def test_a_folder_too_large_to_copy_is_refused_and_named(project, tmp_path, monkeypatch):
     monkeypatch.setattr(workspace, "MOST_BYTES", 900)
-    with pytest.raises(UnstallError, match="most of it in data.*") as refused:
+    with pytest.raises(UnstallError, match="most of it in data") as refused:
         prepare("copy", project, tmp_path / "state", [], [])
     assert "--share" in str(refused.value) and "--workdir same" in str(refused.value)
     assert prepare("copy", project, tmp_path / "state", [project / "data"], []).copied_bytes < 900

@@ -18,7 +18,9 @@ FORMAT = 1  # of recording.json; raised when an older reader could misread it
 KEPT = 20  # recordings in the default place; older ones are removed
 LEAST_FREE_BYTES = 16 << 20  # below it a recording is refused before the training starts
 FOLDERS = ("seen", "torch", "trains")
-_OURS = re.compile(r"(config|recording|plan)\.json|output\.txt|(un)?met-.*|machine\.jsonl|.*\.wire|stacks-.*|stop.*|lost-.*|captured-.*")
+_OURS = re.compile(
+    r"(config|recording|plan)\.json|output\.txt|(un)?met-.*|machine\.jsonl|.*\.wire|stacks-.*|stop.*|lost-.*|captured-.*"
+)
 
 
 def create(name: str, out: str | os.PathLike[str] | None, env: Mapping[str, str]) -> Path:

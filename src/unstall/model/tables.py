@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from unstall.model.finding import Line
+from unstall.model.fusion import Fusion
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.remedy import Safety
 
@@ -603,6 +604,10 @@ class Tables(Protocol):
 
     @property
     def compiles(self) -> tuple[Compile, ...]: ...
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """What Inductor fused and what it left out; None where it compiled nothing that was seen."""
 
     @property
     def recomputed(self) -> Recomputed | None:

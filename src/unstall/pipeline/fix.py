@@ -21,7 +21,7 @@ from unstall.model.trial import Fixed, Hours, Measure, Proof, Ratio, Untried, Ve
 from unstall.pipeline._asked import BY_USER, FixOptions, Progress
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
-from unstall.pipeline.trial import Bench, Interrupted, said
+from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
 from unstall.remedies import written
 from unstall.trials.hours import hours
 from unstall.trials.statistics import spread_of
@@ -227,7 +227,7 @@ def fix(options: FixOptions) -> Fixed:
     clock = Clock(options.budget_s)
     workspace = prepare(options.workdir, Path.cwd(), folder, options.share, options.outputs)
     commands.resolve(options.command, os.environ)  # what is mistyped is said before anything is copied
-    bench = Bench(options.command, folder / "trials", workspace)
+    bench = Bench(options.command, folder / "trials", workspace, patience_s=options.budget_s * WAIT_SHARE)
     prover = Prover(bench, options, clock, folder)
     kept = [proof for proof, stays in earlier if stays]
     edits = tuple(edit for proof in kept for edit in proof.remedy.edits)
@@ -316,6 +316,8 @@ def _notes(bench: Bench) -> Iterator[str]:
         yield f"Each trial ran in a fresh copy of the working folder ({space.copied_bytes / 1e6:.1f} MB)."
     if bench.discarded:
         yield f"{bench.discarded} of {bench.made} trials were disturbed by other programs."
+    if bench.waited_s >= 1:
+        yield f"Trials waited {bench.waited_s:.0f} s for other programs to end."
 
 
 def _tell(options: FixOptions, what: str, clock: Clock) -> None:

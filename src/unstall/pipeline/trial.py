@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from unstall.accounts.segment import segment
 from unstall.launch import command as commands
+from unstall.launch import quiet, supervise
 from unstall.launch import recording as recordings
-from unstall.launch import supervise
 from unstall.launch.machine import machine_facts
 from unstall.launch.redaction import redacted
 from unstall.launch.workspace import Workspace
@@ -33,7 +33,7 @@ from unstall.remedies import override
 # probes of a trial; the others would only cost time
 NEEDED = ("backward", "optimizers", "capture", "seeding", "shrinking", "lockstep")
 MOST_STEPS = 3900  # the recorder writes so many one by one
-OTHERS_SHARE = 0.25  # of the usable cores; above it other programs decide how fast a trial is
+WAIT_S, WAIT_SHARE = 20.0, 1 / 8  # for other programs to end, before a trial; and at most, of the budget
 THROTTLED_SHARE = 0.02  # of the wall time
 SLEPT_NS = 1_000_000_000  # the machine was suspended
 OUTPUT = "output.txt"  # what the training printed
@@ -90,6 +90,7 @@ class Bench:
         words: the command as typed; folder: where recordings of trials lie while they are read.
         env: the environment of the training, without ours.
         made, discarded: trials so far, and those of them whose times could not be compared; launched: runs of all kinds.
+        patience_s: how long all trials together may wait for other programs to end; waited_s: how long they have.
     """
 
     words: tuple[str, ...]
@@ -99,6 +100,8 @@ class Bench:
     made: int = 0
     discarded: int = 0
     launched: int = 0
+    patience_s: float = 0.0
+    waited_s: float = 0.0
 
     def record(self, edits: tuple[Edit, ...], config: Mapping[str, object], limit_s: float | None) -> Path:
         """Run the command under the whole recorder with *edits* in force, and return the recording.
@@ -121,6 +124,7 @@ class Bench:
             UnstallError: When it cannot be started at all.
         """
         self.made += 1
+        self._await_quiet()
         folder = self._new("trial")
         recordings.write_config(folder, ask.config())
         clock = _Slept()
@@ -135,6 +139,13 @@ class Bench:
             self.discarded += 1
         shutil.rmtree(folder, ignore_errors=True)
         return trial
+
+    def _await_quiet(self) -> None:
+        """Let other programs come to their end, as far as the time for waiting goes."""
+        left_s = self.patience_s - self.waited_s
+        if left_s > 0:
+            usable = float(str(machine_facts(self.env).get("machine.usable_cores") or 1.0))
+            self.waited_s += quiet.await_quiet(usable, min(WAIT_S, left_s))
 
     def _launch(
         self, folder: Path, edits: tuple[Edit, ...], *, sampled: bool, limit_s: float | None
@@ -258,7 +269,7 @@ def _disturbed(run: Run, steps: Steps) -> str:
         return ""
     usable = run.facts.number("machine.usable_cores") or 1.0
     others, throttled = during
-    if others > OTHERS_SHARE * usable:
+    if quiet.taken(others, usable):
         return f"other programs kept {others:.1f} of {usable:g} cores busy"
     if throttled > THROTTLED_SHARE:
         return f"the machine held the training back for {throttled:.0%} of its time (throttled)"

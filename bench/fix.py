@@ -1,0 +1,133 @@
+"""How much `unstall fix` gains by itself, beside the fix made by hand: ``python bench/fix.py [--rounds N] [CAUSE ...]``.
+
+For each planted training whose remedy is an edit: `unstall fix` on *before*, its patch applied by git, and then the
+script as it was, as patched and as fixed by hand, run plainly in turns.  *gained* is the part of the hand-made
+difference that the patch gives (100 % is as good as by hand), from the time from the spawn to the last step, median of
+the rounds; the load of the machine stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from unstall import causes
+from unstall.launch.workspace import Workspace
+from unstall.model.case import Planted
+from unstall.model.errors import UnstallError
+from unstall.model.trial import Fixed
+from unstall.pipeline._asked import FixOptions
+from unstall.pipeline.fix import fix
+from unstall.pipeline.trial import Ask, Bench
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the fix of one planted training came to.
+
+    Attributes:
+        before_s, patched_s, by_hand_s: spawn to the last step, medians. verdicts: of its proofs, in order.
+        kept: ids of the remedies in the patch. took_s: of the fix.
+    """
+
+    planted: str
+    before_s: float
+    patched_s: float
+    by_hand_s: float
+    verdicts: tuple[str, ...]
+    kept: tuple[str, ...]
+    took_s: float
+    load: float
+
+    @property
+    def gained(self) -> float:
+        """Part of the hand-made difference that the patch gives."""
+        by_hand = self.before_s - self.by_hand_s
+        return (self.before_s - self.patched_s) / by_hand if by_hand > 0 else float("nan")
+
+
+def outcome(cause: str, planted: Planted, folder: Path, rounds: int, budget_s: float) -> Outcome:
+    for name, text in (("fixed", planted.before), ("before", planted.before), ("by_hand", planted.after)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "train.py").write_text(text)
+    began = time.monotonic()
+    result = _fixed(folder / "fixed", budget_s)
+    took_s = time.monotonic() - began
+    times: dict[str, list[float]] = {"before": [], "fixed": [], "by_hand": []}
+    for number in range(rounds):
+        for name in times if number % 2 == 0 else reversed(times):
+            times[name].append(_run_s(folder / name, result.exports if name == "fixed" else {}))
+    before, patched, by_hand = (float(np.median(times[name])) for name in ("before", "fixed", "by_hand"))
+    verdicts = tuple(f"{proof.remedy.id} {proof.verdict.value}" for proof in result.proofs)
+    kept = tuple(remedy.id for remedy in result.kept)
+    return Outcome(cause, before, patched, by_hand, verdicts, kept, took_s, os.getloadavg()[0])
+
+
+def _fixed(folder: Path, budget_s: float) -> Fixed:
+    """Return what `unstall fix` arrived at, with its patch applied as a user would."""
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        result = fix(FixOptions(("train.py",), budget_s=budget_s, out=folder.parent / "state"))
+        if result.patch:
+            subprocess.run(["git", "apply", "unstall.patch"], check=True)
+        return result
+    finally:
+        os.chdir(here)
+
+
+def _run_s(folder: Path, exports: object) -> float:
+    env = {**os.environ, **(exports if isinstance(exports, dict) else {})}
+    bench = Bench(("train.py",), folder.parent / "trials", Workspace(folder, None), env)
+    trial = bench.make(Ask())
+    if trial.error:
+        raise RuntimeError(trial.error)
+    return float(trial.end_S[-1]) / 1e9
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds, of each fix")
+    parser.add_argument("causes", nargs="*")
+    args = parser.parse_args()
+    outcomes: list[Outcome] = []
+    print(f"{'planted':34} {'before':>7} {'patched':>8} {'by hand':>8} {'gained':>7} {'took':>6} {'load':>5}")
+    for cause in causes.load():
+        for planted in cause.planted:
+            if not planted.edited or (args.causes and cause.id not in args.causes):
+                continue
+            with tempfile.TemporaryDirectory() as name:
+                try:
+                    one = outcome(cause.id, planted, Path(name), args.rounds, args.budget)
+                except (UnstallError, RuntimeError, subprocess.CalledProcessError) as error:
+                    print(f"{cause.id:34} failed: {error}", flush=True)
+                    continue
+            outcomes.append(one)
+            print(
+                f"{one.planted:34} {one.before_s:6.2f}s {one.patched_s:7.2f}s {one.by_hand_s:7.2f}s {one.gained:7.0%} "
+                f"{one.took_s:5.0f}s {one.load:5.1f}  {'; '.join(one.verdicts) or 'nothing tried'}",
+                flush=True,
+            )
+    gains = [one.gained for one in outcomes if np.isfinite(one.gained)]
+    if gains:
+        slower = sum(one.patched_s > 1.02 * one.before_s for one in outcomes)
+        print(
+            f"median of what was gained {np.median(gains):.0%} over {len(gains)} trainings; "
+            f"slower than before by over 2 %: {slower}; 90 % or more: {sum(gain >= 0.9 for gain in gains)}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
