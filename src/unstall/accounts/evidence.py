@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.accounts import collectives as calls
+from unstall.accounts import fusion as fusing
 from unstall.accounts import happenings, holdings, lines, loading, making, recompute
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
@@ -17,6 +18,7 @@ from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
 from unstall.accounts.windows import Windows, use_of
 from unstall.model.finding import Line, Scope
+from unstall.model.fusion import Fusion
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
@@ -136,6 +138,12 @@ class Evidence:
     @cached_property
     def compiles(self) -> tuple[Compile, ...]:
         return happenings.compiles(self._run.ranks[0], self._segments.steps, self._run.project)
+
+    @cached_property
+    def fusion(self) -> Fusion | None:
+        inside = [self._within_steady(r) for r in range(len(self._labelled))]
+        rows, facts = self._ledger.rows(steps=self._segments.steps.steady), self._run.ranks[0].facts
+        return fusing.fusion(facts, self._labelled, inside, self._ledger, rows, self._run.project)
 
     @cached_property
     def recomputed(self) -> Recomputed | None:

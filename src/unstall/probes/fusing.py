@@ -1,0 +1,157 @@
+"""What Inductor made of each graph: kernels, operators left to other code, and the user's lines that those stand for.
+
+Inductor tells the Python that it wrote, whether it compiled it now or found it in a cache. The lines of that file are
+told as well: a stack sample lies on one of them, so each call's time is known without a clock in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+import torch._logging
+
+from unstall.probes._manifest import Left, Manifest, manifest_of
+from unstall.probes._recorder import Probe
+from unstall.probes._sites import is_users
+
+AFTER = "torch"
+MOST_GRAPHS = 200
+MOST_LEFT = 40  # operators of one graph
+MOST_FRAMES = 120  # of the compiler's, looked through for the graph
+CODE = "inductor_output_code"  # as torch 2.6 to 2.13 name it
+# settings that bear on what is fused; told where they are not as they come
+SETTINGS = (
+    "max_fusion_size", "realize_reads_threshold", "realize_opcount_threshold", "realize_acc_reads_threshold",
+    "fallback_random", "fallback_by_default", "pattern_matcher", "epilogue_fusion", "cpp.simdlen",
+    "cpp.max_horizontal_fusion_size", "cpp_wrapper",
+)  # fmt: skip
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
+
+
+def install(probe: Probe) -> None:
+    Fusing(probe)
+
+
+class Fusing:
+    """Hears of the code that is written for each graph."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder = probe, probe.recorder
+        self.graphs = 0
+        self.nodes = 0  # of the compiler's own count, so far
+        torch._logging.trace_structured = self.tap(torch._logging.trace_structured)
+
+    def tap(self, original: Any) -> Any:
+        """Stand in for ``trace_structured``; the compiler looks at the parameter's name ``metadata_fn``."""
+
+        @functools.wraps(original)
+        def trace_structured(
+            name: str, metadata_fn: Any = dict, *, payload_fn: Any = lambda: None, **kwargs: Any
+        ) -> Any:
+            if name == CODE and self.probe.on and self.graphs < MOST_GRAPHS:
+                with self.probe.guard():
+                    self.hear(metadata_fn(), payload_fn())
+            return original(name, metadata_fn, payload_fn=payload_fn, **kwargs)
+
+        return trace_structured
+
+    def hear(self, about: Mapping[str, object], source: object) -> None:
+        if not isinstance(source, str):
+            return
+        made = manifest_of(source)
+        graphs = list(graphs_above())
+        left = sorted(made.left.items(), key=lambda pair: -len(pair[1].lines))[:MOST_LEFT]
+        self.recorder.fact(
+            {
+                f"fusion:{self.graphs}": {
+                    "id": str(torch._guards.CompileContext.current_compile_id()),
+                    "graph": made.graph,
+                    "file": str(about.get("file_path") or about.get("filename") or ""),
+                    "step": self.recorder.step,
+                    "nodes": self.new_nodes(),
+                    **_sizes(made),
+                    "left": {name: _told(name, one, graphs) for name, one in left},
+                    "settings": changed_settings(),
+                }
+            }
+        )
+        self.graphs += 1
+
+    def new_nodes(self) -> int | None:
+        """Return how many operations Inductor had before it fused them, in this graph; None where it does not count."""
+        metrics = sys.modules.get("torch._inductor.metrics")
+        now = getattr(metrics, "ir_nodes_pre_fusion", None)
+        if not isinstance(now, int):
+            return None
+        before, self.nodes = self.nodes, now
+        return now - before if now > before else None
+
+
+def _sizes(made: Manifest) -> dict[str, object]:
+    return {"kernels": made.kernels, "externs": made.externs, "moved": made.moved, "least": made.least}
+
+
+def _told(name: str, left: Left, graphs: list[Any]) -> dict[str, object]:
+    return {
+        "lines": left.lines[:MOST_FRAMES], "calls": len(left.lines), "taken": left.taken, "given": left.given,
+        "before": left.before, "after": left.after, "alike": left.alike, "pointwise": is_pointwise(name),
+        "at": next((at for graph in graphs for at in lines_of(graph, name)), ""),
+    }  # fmt: skip
+
+
+def is_pointwise(name: str) -> bool | None:
+    """Return whether torch marks the operator as one that works element by element; None for operators not torch's."""
+    try:
+        operator = functools.reduce(getattr, name.split("."), torch.ops)
+    except AttributeError:
+        return None
+    return torch.Tag.pointwise in getattr(operator, "tags", ()) if name.startswith("aten.") else None
+
+
+def graphs_above() -> Iterator[Any]:
+    """Yield the graphs that the compiler is at work on: locals of its frames, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    seen: set[int] = set()
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return
+        for name in ("gm", "model_", "graph_module"):
+            found = frame.f_locals.get(name)
+            if isinstance(found, torch.fx.GraphModule) and id(found) not in seen:
+                seen.add(id(found))
+                yield found
+        frame = frame.f_back
+
+
+def lines_of(graph: Any, name: str) -> Iterator[str]:
+    """Yield the user's lines, as FILE:LINE:FUNCTION, that call the operator *name* in *graph*."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and str(node.target) in (name, name.rpartition(".")[0]):
+            stack = node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or ""
+            for file, line, function in reversed(_FRAME.findall(stack)):
+                if is_users(file):
+                    yield f"{os.path.abspath(file)}:{line}:{function}"
+                    break
+
+
+def changed_settings() -> dict[str, object]:
+    """Return Inductor's settings that bear on fusion and are not as they come."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    is_default = getattr(config, "_is_default", None)
+    if is_default is None:
+        return {}
+    found: dict[str, object] = {}
+    for name in SETTINGS:
+        try:
+            if not is_default(name):
+                found[name] = functools.reduce(getattr, name.split("."), config)
+        except (AttributeError, KeyError):  # another version's
+            continue
+    return {name: value if isinstance(value, (bool, int, float)) else str(value) for name, value in found.items()}
