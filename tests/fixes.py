@@ -240,7 +240,8 @@ INTERRUPTED = replace(ONE_KEPT, proofs=(KEPT,), interrupted="Ctrl-C", total=None
 OUT_OF_TIME = replace(NOTHING, interrupted="the budget", trials=3, spent_ns=15 * MINUTE)
 TRAINING_FAILED = replace(
     NOTHING,
-    first=replace(a_report("No step was found.", None), exit_code=1, warnings=("rank 0: no optimizer was seen.",)),
+    first=replace(a_report("No step was found.", None), exit_code=1),
+    notes=("Traceback (most recent call last):\nValueError: no such data set",),
     untried=(),
 )
 EVERYTHING = replace(

@@ -215,3 +215,14 @@ def test_clearing_writes_nothing_where_nothing_is_shown():
     stream = Terminal()
     ProgressLine(stream).clear()
     assert stream.getvalue() == ""
+
+
+def test_a_command_that_fails_before_it_trains_gives_its_own_code_and_its_last_words(tmp_path, monkeypatch, capsys):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "broken.py").write_text("import sys\nprint('no such data set')\nsys.exit(3)\n")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["fix", sys.executable, "broken.py"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.endswith("no such data set\n")
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["broken.py"]

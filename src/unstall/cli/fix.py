@@ -187,10 +187,9 @@ def _told(fixed: Fixed, json_file: Path | None, quiet: bool, verbose: bool) -> i
     """Print the page, write the JSON, and return the exit code."""
     from unstall.cli._screen import has_colour, save_text, width_of, write
     from unstall.pipeline._asked import BY_USER
+    from unstall.views import fixed as page
 
     if not quiet:
-        from unstall.views import fixed as page
-
         write(
             page.render(fixed, width=width_of(sys.stdout), colour=has_colour(sys.stdout), verbose=verbose), sys.stdout
         )
@@ -198,8 +197,7 @@ def _told(fixed: Fixed, json_file: Path | None, quiet: bool, verbose: bool) -> i
         save_text(_json(fixed), json_file)
     if fixed.interrupted.startswith(BY_USER):
         return INTERRUPTED
-    failed = not fixed.proofs and not fixed.first.stopped_by_us
-    return fixed.first.exit_code if failed else 0
+    return fixed.first.exit_code if page.failed(fixed) else 0
 
 
 def _json(fixed: Fixed) -> str:

@@ -148,7 +148,7 @@ class Fix:
     def result(self) -> Fixed:
         """Write the patch, carry it out where asked, and return what came of it all."""
         found, patch, command = self._patch()
-        applied = tuple(written.apply(found).values()) if self.options.apply else ()
+        applied = self._applied(found)
         self.notes += [f"{refused.edit.file}:{refused.edit.line} is not in the patch: {refused.why}."
                        for refused in found.refused]  # fmt: skip
         self.notes += [*_notes(self.bench)]
@@ -177,6 +177,14 @@ class Fix:
             interrupted=self.interrupted,
             folder=str(self.folder),
         )
+
+    def _applied(self, found: written.Written) -> tuple[str, ...]:
+        """Return the files that were changed on the user's word; why none could be becomes a note, the page comes all the same."""
+        try:
+            return tuple(written.apply(found)) if self.options.apply else ()
+        except UnstallError as error:
+            self.notes.append(str(error))
+            return ()
 
     def _patch(self) -> tuple[written.Written, str, str]:
         """Return what the kept edits come to on disk, the patch as it was saved, and the command that applies it."""
@@ -217,6 +225,24 @@ class Fix:
         recordings.write_json(self.folder / STATE, state)
 
 
+class EndedAtOnce(UnstallError):
+    """Ctrl-C, before there was anything to show."""
+
+    exit_code = 130  # the shell's own code for it
+
+
+class NoTraining(UnstallError):
+    """The command ended without a training that could be explained.
+
+    Attributes:
+        exit_code: the command's own, if it failed.
+    """
+
+    def __init__(self, said: str, exit_code: int) -> None:
+        super().__init__(said)
+        self.exit_code = exit_code or UnstallError.exit_code
+
+
 def fix(options: FixOptions) -> Fixed:
     """Return what was tried and proved for the command, and what is kept.
 
@@ -243,7 +269,7 @@ def fix(options: FixOptions) -> Fixed:
             made.go()
         return made.result()
     except (Interrupted, KeyboardInterrupt):
-        raise UnstallError("Ended before the first run had been recorded; nothing was tried.") from None
+        raise EndedAtOnce("Ended before the first run had been recorded; nothing was tried.") from None
     finally:
         workspace.remove()
 
@@ -296,10 +322,13 @@ def _record(options: FixOptions, bench: Bench, edits: tuple[Edit, ...], clock: C
     try:
         return pipeline.diagnose(folder, options.job)
     except UnstallError as error:
-        raise UnstallError(f"{error}\n{said(folder)}".strip()) from None
+        code = recordings.read_json(folder / "recording.json").get("exit_code")
+        raise NoTraining(f"{error}\n{said(folder)}".strip(), code if isinstance(code, int) else 0) from None
 
 
 def _about_first(first: Report) -> list[str]:
+    if first.exit_code and not first.stopped_by_us:
+        return [said(Path(first.recording))]
     if first.stopped_by_us:
         return [f"The run was recorded for {first.steps} steps, then stopped; trials are stopped likewise."]
     return []

@@ -69,7 +69,8 @@ def _cells(proof: Proof, kept: bool) -> list[Text]:
     if proof.ratio is None:
         return [Text("-", "dim"), Text("-", "dim"), Text("-", "dim"), verdict]
     ratio = proof.ratio
-    return [Text(times(ratio.value), style), Text(interval(ratio)), Text(str(ratio.pairs)), verdict]
+    said = "dim" if proof.verdict is Verdict.TRAINED_DIFFERENTLY else style  # however fast, it is no gain
+    return [Text(times(ratio.value), said), Text(interval(ratio)), Text(str(ratio.pairs)), verdict]
 
 
 def verdict_of(verdict: Verdict, kept: bool) -> str:
@@ -113,7 +114,7 @@ def title_of(remedy: Remedy) -> str:
 def _below(proof: Proof, kept: bool, verbose: bool) -> Iterator[RenderableType]:
     yield Text(" · ".join(_about(proof, verbose)), "dim")
     if proof.verdict is Verdict.FAILED:
-        yield from _error(proof.because, verbose)
+        yield from last_lines(proof.because, verbose)
         return
     same = _trained(proof)
     needed = kept or proof.verdict in (Verdict.FASTER, Verdict.TRAINED_DIFFERENTLY)  # else it is undone in any case
@@ -129,7 +130,8 @@ def _about(proof: Proof, verbose: bool) -> Iterator[str]:
     if proof.where:
         yield words.shorten(proof.where, 40)
     if len(proof.tried) > 1 or (verbose and proof.tried):
-        each = [f"{one.value}{f' ({times(one.ratio)})' if verbose else ''}" for one in proof.tried]
+        tried = sorted(proof.tried, key=lambda one: one.value)
+        each = [f"{one.value}{f' ({times(one.ratio)})' if verbose else ''}" for one in tried]
         yield f"tried {', '.join(each)}"
     if proof.ratio is not None and proof.measure is not Measure.STEP:
         yield f"the ratio is of {'the start' if proof.measure is Measure.START else 'the whole run'}"
@@ -161,9 +163,9 @@ def _trained(proof: Proof) -> Text | None:
     return Text(f"did not train the same: {sentence(equality.because)}", "yellow")
 
 
-def _error(because: str, verbose: bool) -> Iterator[RenderableType]:
+def last_lines(said: str, verbose: bool) -> Iterator[RenderableType]:
     """Yield the last lines of what a failed run said, as they stand."""
-    lines = because.strip().splitlines()
+    lines = said.strip().splitlines()
     shown = lines if verbose else lines[-ERROR_LINES:]
     if len(shown) < len(lines):
         yield Text(f"{words.count(len(lines) - len(shown), 'line')} before these: -v shows them", "dim")

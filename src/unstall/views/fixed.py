@@ -43,7 +43,7 @@ def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
     gap = Text("")
     yield _header(fixed, width)
     yield gap
-    yield from map(indented, _headline(fixed))
+    yield from map(indented, _headline(fixed, verbose))
     if fixed.proofs:
         yield gap
         yield indented(_proofs.table(fixed.proofs, fixed.kept, width - 2, verbose))
@@ -53,7 +53,7 @@ def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
     yield from _left(fixed, verbose)
     yield gap
     yield from _outcome(fixed)
-    for note in fixed.notes:
+    for note in () if failed(fixed) else fixed.notes:
         yield Text(f"note: {_proofs.sentence(note)}", "dim")
     yield from _resume(fixed)
 
@@ -80,19 +80,19 @@ def span(ns: int) -> str:
 # ------------------------------------------------------------------ what came of it
 
 
-def _headline(fixed: Fixed) -> Iterator[Text]:
+def _headline(fixed: Fixed, verbose: bool) -> Iterator[RenderableType]:
     """Say in one sentence what is proved, and what bounds the run before and after."""
     from rich.text import Text
 
     from unstall.views import _proofs
 
-    first = fixed.first
     if fixed.interrupted:
         yield Text(f"Ended early by {fixed.interrupted}; this is what had been found until then.", "bold yellow")
-    if not fixed.proofs and first.exit_code and not first.stopped_by_us:
-        yield Text(f"The training failed by itself, with {ending(first.exit_code)}: nothing was tried.", "bold yellow")
-        for warning in first.warnings:
-            yield Text(warning, "yellow")
+    if failed(fixed):
+        code = ending(fixed.first.exit_code)
+        yield Text(f"The training failed by itself, with {code}: nothing was tried.", "bold yellow")
+        for note in fixed.notes:  # what it said, which no one has seen
+            yield from _proofs.last_lines(note, verbose)
         return
     total, kept = fixed.total, len(fixed.kept)
     if kept and total is not None:
@@ -109,6 +109,11 @@ def _headline(fixed: Fixed) -> Iterator[Text]:
     elif not fixed.interrupted:
         yield Text("Nothing here is worth a trial.", "bold")
     yield from _bounds(fixed)
+
+
+def failed(fixed: Fixed) -> bool:
+    """Return whether the training failed by itself, before anything was tried."""
+    return not fixed.proofs and fixed.first.exit_code != 0 and not fixed.first.stopped_by_us
 
 
 def _bounds(fixed: Fixed) -> Iterator[Text]:
