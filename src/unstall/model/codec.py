@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import (
     AddCall,
+    CallFirst,
     Edit,
     Knob,
     Remedy,
@@ -36,6 +37,7 @@ PLAN_FORMAT = "unstall-plan/1"
 _KINDS: dict[str, type[Edit]] = {
     "set-keyword": SetKeyword,
     "remove-call": RemoveCall,
+    "call-first": CallFirst,
     "add-call": AddCall,
     "set-attribute": SetAttribute,
     "set-environment": SetEnvironment,
@@ -63,8 +65,9 @@ def edit_from_json(record: object) -> Edit:
     kind = _KINDS.get(str(fields.pop("kind", None)))
     if kind is None:
         raise NotAPlan(f"An edit is expected to be one of {', '.join(_KINDS)}; this is none: {record!r}")
-    if kind is AddCall:
-        fields["arguments"] = tuple(_items(fields.get("arguments", ()), "arguments"))
+    for name in ("arguments", "dropped"):
+        if isinstance(fields.get(name), list):
+            fields[name] = tuple(_items(fields[name], name))
     return _made(kind, fields)
 
 
@@ -312,8 +315,9 @@ def _fits(value: object, annotation: str) -> bool:
     """Return whether a JSON value is of the annotated type; containers and enumerations were read before."""
     if annotation == "Scalar":
         return value is None or isinstance(value, (bool, int, float, str))
-    if annotation == "tuple[Scalar, ...]":
-        return isinstance(value, tuple) and all(_fits(one, "Scalar") for one in value)
+    if annotation in ("tuple[Scalar, ...]", "tuple[str, ...]"):
+        one = annotation.removeprefix("tuple[").partition(",")[0]
+        return isinstance(value, tuple) and all(_fits(each, one) for each in value)
     plain = {"str": str, "int": int, "bool": bool, "None": type(None)}
     kinds = [plain.get(name.strip()) for name in annotation.split("|")]
     if None in kinds:

@@ -49,6 +49,25 @@ class RemoveCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CallFirst:
+    """Instead of *call* on *line* of *file* call what is its first argument, with the other arguments.
+
+    ``checkpoint(block, x, use_reentrant=False)`` becomes ``block(x)``, and ``torch.compile(net, dynamic=True)`` with
+    *method* "compile" becomes ``net.compile(dynamic=True)``.
+
+    Attributes:
+        method: of the first argument; "" to call itself.
+        dropped: keywords that are for *call* alone.
+    """
+
+    file: str
+    line: int
+    call: str
+    method: str = ""
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SetEnvironment:
     """Start the command with *variable* set to *value*."""
 
@@ -86,7 +105,8 @@ class SetAttribute:
         return 1
 
 
-SourceEdit = SetKeyword | RemoveCall | AddCall | SetAttribute
+CallEdit = SetKeyword | RemoveCall | CallFirst  # of one call site
+SourceEdit = CallEdit | AddCall | SetAttribute
 Edit = SourceEdit | SetEnvironment
 
 

@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.model.remedy import CallEdit, RemoveCall
 from unstall.remedies.sites import NoSuchCall, NotPatchable, Site, Use, calls_nothing, find, parse, refuse_if_used
 
 _NO_INSTANCE = object()
@@ -34,7 +34,7 @@ class Caller:
 
     __slots__ = ("_edit", "_folder", "_is_file", "_seen", "_site", "live", "met", "use")
 
-    def __init__(self, edit: SetKeyword | RemoveCall, met: Callable[[], None] = _nothing) -> None:
+    def __init__(self, edit: CallEdit, met: Callable[[], None] = _nothing) -> None:
         self._edit = edit
         self.met = met
         self._folder = os.getcwd()  # the training may change it, and relative names are meant from here

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
-from unstall.model.remedy import Edit, RemoveCall, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
+from unstall.model.remedy import AddCall, CallEdit, Edit, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
 from unstall.remedies.caller import Caller
 from unstall.remedies.holding import hold
 from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
@@ -64,11 +64,11 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
         for index in reversed(range(len(edits))):
             edit = edits[index]
             hear = functools.partial(met or _nobody, index)
-            if isinstance(edit, (SetKeyword, RemoveCall)):
-                _install(edit, undo, hear)
-            elif not isinstance(edit, SetEnvironment):
+            if isinstance(edit, (AddCall, SetAttribute)):
                 hold(edit, *_located(_path(edit), getattr), undo)  # torch's settings exist by a __getattr__
                 hear()
+            elif not isinstance(edit, SetEnvironment):
+                _install(edit, undo, hear)
         return undo.pop_all().close
 
 
@@ -99,7 +99,7 @@ def _nobody(index: int) -> None:
     """Hear of an edit that was met, and do nothing."""
 
 
-def _install(edit: SetKeyword | RemoveCall, undo: ExitStack, met: Callable[[], None]) -> None:
+def _install(edit: CallEdit, undo: ExitStack, met: Callable[[], None]) -> None:
     caller = Caller(edit, met)
     owner, name = _located(edit.call)
     target = inspect.getattr_static(owner, name)

@@ -13,8 +13,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 
-from unstall.model.remedy import AddCall, Edit, RemoveCall, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
+from unstall.model.remedy import (
+    AddCall,
+    CallFirst,
+    Edit,
+    RemoveCall,
+    SetAttribute,
+    SetEnvironment,
+    SetKeyword,
+    SourceEdit,
+)
 from unstall.remedies.arguments import with_keyword
+from unstall.remedies.first import holds_first, with_first
 from unstall.remedies.head import with_statement
 from unstall.remedies.removal import without_call
 from unstall.remedies.sites import NoSuchCall, NotPatchable, calls_nothing, find, parse, same_file
@@ -29,7 +39,8 @@ def patched(source: str, edits: Sequence[Edit], file: str | PathLike[str], comma
     """Return *source*, the text of *file*, with those of *edits* that name *file* written into it.
 
     All edits are judged against *source* as it is given.  Where an edit holds already the text stays
-    as it is; `RemoveCall` holds where its line calls nothing at all.  `SetEnvironment` changes no source:
+    as it is; `RemoveCall` and `CallFirst` hold where their line makes no such call
+    and, for `RemoveCall`, none at all.  `SetEnvironment` changes no source:
     whoever starts the command carries it out.
 
     Args:
@@ -62,6 +73,8 @@ def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str
         new = with_keyword(text, tree, find(tree, edit), edit, command)
     elif isinstance(edit, (AddCall, SetAttribute)):
         new = with_statement(text, tree, edit)
+    elif isinstance(edit, CallFirst):
+        new = with_first(text, find(tree, edit), edit) if not holds_first(tree, edit) else source
     elif calls_nothing(tree, edit.line):
         return source
     else:

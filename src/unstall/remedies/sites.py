@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import RemoveCall, SetAttribute, SetKeyword, SourceEdit
+from unstall.model.remedy import CallEdit, CallFirst, RemoveCall, SetAttribute, SetKeyword, SourceEdit
 
 # how well a call's name fits, the best first
 EXACT, SAME_PACKAGE, BY_LAST_NAME, DERIVED, THROUGH_SUPER = range(5)
@@ -39,6 +39,8 @@ def _said(edit: SourceEdit) -> str:
         return f"{edit.keyword}={edit.value!r} of {edit.call}"
     if isinstance(edit, SetAttribute):
         return f"{edit.attribute} = {edit.value!r}"
+    if isinstance(edit, CallFirst):
+        return f"calling the first argument in the place of {edit.call}"
     return f"removal of {edit.call}" if isinstance(edit, RemoveCall) else f"a call of {edit.call}"
 
 
@@ -102,7 +104,7 @@ def parse(source: str, edit: SourceEdit) -> ast.Module:
         raise NotPatchable(edit, f"the file cannot be parsed ({error})") from None
 
 
-def find(tree: ast.Module, edit: SetKeyword | RemoveCall) -> Site:
+def find(tree: ast.Module, edit: CallEdit) -> Site:
     """Return the one call that *edit* means.
 
     Of the calls whose text covers the edit's line those that begin on it are preferred, then
@@ -118,7 +120,7 @@ def find(tree: ast.Module, edit: SetKeyword | RemoveCall) -> Site:
     for site, first, last in _sites(tree):
         called = site.node.func if isinstance(site.node, ast.Call) else site.node
         fit = names.fit(called, edit.call) if first <= edit.line <= last else None
-        if fit in (DERIVED, THROUGH_SUPER) and isinstance(edit, RemoveCall):
+        if fit in (DERIVED, THROUGH_SUPER) and not isinstance(edit, SetKeyword):
             continue
         if fit is not None:
             fits.append((first != edit.line, fit, site))
@@ -139,7 +141,12 @@ def refuse_if_used(site: Site, edit: RemoveCall) -> None:
 
 def calls_nothing(tree: ast.Module, line: int) -> bool:
     """Return whether no call and no decorator covers *line*."""
-    return not any(first <= line <= last for _, first, last in _sites(tree))
+    return not sites_on(tree, line)
+
+
+def sites_on(tree: ast.Module, line: int) -> list[Site]:
+    """Return the calls and decorators that cover *line*."""
+    return [site for site, first, last in _sites(tree) if first <= line <= last]
 
 
 def _sites(tree: ast.Module) -> Iterator[tuple[Site, int, int]]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.model.remedy import CallEdit, CallFirst, RemoveCall, SetKeyword
 from unstall.remedies.caller import Caller
 from unstall.remedies.replacing import NotReachable
 from unstall.remedies.sites import Use
@@ -15,7 +15,7 @@ from unstall.remedies.sites import Use
 Function = Callable[..., object]
 
 
-def around_function(edit: SetKeyword | RemoveCall, call: Function, caller: Caller) -> Function:
+def around_function(edit: CallEdit, call: Function, caller: Caller) -> Function:
     """Return *call* with *edit* in force at its site."""
     traced = _tracing()
 
@@ -24,16 +24,22 @@ def around_function(edit: SetKeyword | RemoveCall, call: Function, caller: Calle
         # Under torch.compile frames cannot be read, and trying would break the graph.
         if traced() or not caller.live or not caller.makes(sys._getframe(1)):
             return call(*args, **kwargs)
+        if isinstance(edit, CallFirst) and not args:  # it is given by its name, which a patch refuses
+            return call(*args, **kwargs)
         caller.met()
         if isinstance(edit, RemoveCall):
             return nullcontext() if caller.use is Use.CONTEXT else None
+        if isinstance(edit, CallFirst):
+            return _first(edit, args)(*args[1:], **{k: v for k, v in kwargs.items() if k not in edit.dropped})
         return call(*_placed(edit, args), **_named(edit, args, kwargs))
 
     return wrapper
 
 
-def around_method(edit: SetKeyword | RemoveCall, method: object, caller: Caller) -> object:
+def around_method(edit: CallEdit, method: object, caller: Caller) -> object:
     """Return *method*, as its class holds it, with *edit* in force at its site."""
+    if isinstance(edit, CallFirst):
+        raise NotReachable(f"{edit.call}: it is a method, and its first argument is its own.")
     if isinstance(method, staticmethod):
         return staticmethod(around_function(edit, method.__func__, caller))
     if isinstance(method, classmethod):
@@ -43,7 +49,7 @@ def around_method(edit: SetKeyword | RemoveCall, method: object, caller: Caller)
     return _after_self(edit, method, caller)
 
 
-def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Function:
+def around_init(edit: CallEdit, cls: type, caller: Caller) -> Function:
     """Return the ``__init__`` of *cls* with *edit* in force at its site.
 
     A call that is left out leaves an instance that does nothing in a `with` statement.
@@ -52,6 +58,8 @@ def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Fun
         NotReachable: When the class takes its arguments elsewhere, or cannot be derived from.
     """
     init: Function = cls.__init__  # type: ignore[misc]
+    if isinstance(edit, CallFirst):
+        raise NotReachable(f"{edit.call}: it is a class, and makes something of its own.")
     if init is object.__init__:
         raise NotReachable(f"{edit.call}: the class has no __init__ of its own.")
     traced = _tracing()
@@ -73,7 +81,7 @@ def around_init(edit: SetKeyword | RemoveCall, cls: type, caller: Caller) -> Fun
     return wrapper
 
 
-def takes_by_field(edit: SetKeyword | RemoveCall, cls: type) -> bool:
+def takes_by_field(edit: CallEdit, cls: type) -> bool:
     """Return whether *cls* is a dataclass that sees its fields after they are set, the edit's keyword one of them."""
     field = getattr(cls, "__dataclass_fields__", {}).get(edit.keyword) if isinstance(edit, SetKeyword) else None
     return field is not None and field.init and hasattr(cls, "__post_init__")
@@ -110,6 +118,11 @@ def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller)
         return method(self, *_placed(edit, args), **_named(edit, args, kwargs))
 
     return wrapper
+
+
+def _first(edit: CallFirst, args: tuple[object, ...]) -> Function:
+    function: Function = getattr(args[0], edit.method) if edit.method else args[0]  # type: ignore[assignment]
+    return function
 
 
 def _in_place(edit: SetKeyword, args: tuple[object, ...]) -> bool:

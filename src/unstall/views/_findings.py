@@ -13,6 +13,7 @@ from unstall.model.finding import Candidate, Evidence, Finding, Line, Scope
 from unstall.model.ledger import Basis
 from unstall.model.remedy import (
     AddCall,
+    CallFirst,
     Edit,
     Remedy,
     RemoveCall,
@@ -209,6 +210,9 @@ def _edit(edit: Edit) -> str:
         return f"edit {edit.file}:{edit.line}: {edit.call}(..., {edit.keyword}={edit.value!r})"
     if isinstance(edit, RemoveCall):
         return f"edit {edit.file}:{edit.line}: leave out {edit.call}(...)"
+    if isinstance(edit, CallFirst):
+        method = f".{edit.method}" if edit.method else ""
+        return f"edit {edit.file}:{edit.line}: X{method}(...) instead of {edit.call}(X, ...)"
     if isinstance(edit, AddCall):
         arguments = ", ".join(repr(value) for value in edit.arguments)
         return f"edit {edit.file}: {edit.call}({arguments}) behind the imports"
