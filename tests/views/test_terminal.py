@@ -225,3 +225,11 @@ def test_what_looks_like_markup_is_shown_as_it_is(samples):
     said = page(replace(samples["starved"], findings=(odd,), remedies=((),)))
     assert "x[bold]y[/bold] :smile:" in said
     assert "[red]z: 1" in said
+
+
+def test_a_run_whose_faults_an_edit_can_mend_says_how_to_prove_it(samples):
+    said = "prove it, and get the patch: unstall fix train.py"
+    assert said in terminal.render(samples["starved"])
+    assert said not in terminal.render(samples["healthy"])  # no fault
+    assert said not in terminal.render(samples["start-up"])  # a fault that no edit mends
+    assert "unstall fix" not in terminal.render(samples["traces"])

@@ -165,7 +165,7 @@ class Fix:
             total=total if self.kept else None,
             measure=self.measure,
             patch=patch,
-            patch_file=str(self.options.patch) if patch and self.options.patch is not None else "",
+            patch_file=str(self.options.patch) if command else "",
             apply_with=command,
             exports=written.exports(self.edits),
             applied=applied,
@@ -196,8 +196,12 @@ class Fix:
             return found, written.patch_of(found, Path("unstall.patch"), project), ""
         about = [f"{proof.remedy.title} ({proof.where})" for proof in self.kept]
         patch = written.patch_of(found, file, project, about)
-        if patch:
-            written.save_patch(patch, file)
+        try:
+            if patch:
+                written.save_patch(patch, file)
+        except UnstallError as error:  # the page, and the patch in the JSON, come all the same
+            self.notes.append(str(error))
+            return found, patch, ""
         return found, patch, written.apply_command(found, file, project) if patch else ""
 
     def _ratios(self) -> tuple[Ratio | None, Ratio | None]:

@@ -276,6 +276,9 @@ def _footer(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield from _job(report)
     if report.recording:
         yield Text.assemble(("recording: ", "dim"), short_home(report.recording))
+    if report.traced is None and report.command and any(one.edits for _, tried in _faults(report) for one in tried):
+        prove = f"unstall fix {command_of(report)}"
+        yield Text.assemble(("prove it, and get the patch: ", "dim"), prove)
     first = next((finding.cause for finding, _ in _faults(report)), None)
     if first:
         yield Text.assemble(("what a cause is and how it is told: ", "dim"), f"unstall explain {first}")
