@@ -47,7 +47,8 @@ loader = DataLoader(
 losses = []
 for epoch in range(3):
     for x, y in loader:
-        loss = nn.functional.cross_entropy(model(x.to(kind)), y)
+        with torch.autocast("cpu", enabled="HALF" in os.environ):
+            loss = nn.functional.cross_entropy(model(x.to(kind)), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -69,7 +70,9 @@ def written(folder: Path) -> list[float]:
     return [float.fromhex(word) for word in (folder / "losses").read_text().split()]
 
 
-def trial(script: str, folder: Path, asked: dict[str, object], steps: int | None = None, **settings: object) -> Captured:
+def trial(
+    script: str, folder: Path, asked: dict[str, object], steps: int | None = None, **settings: object
+) -> Captured:
     """Run *script* in *folder* under the trial *asked*, with *settings* in its environment."""
     folder.mkdir(parents=True)
     there = recording.create("train", folder / "recording", os.environ)
@@ -80,6 +83,8 @@ def trial(script: str, folder: Path, asked: dict[str, object], steps: int | None
 
 def _run(script: str, folder: Path, env: dict[str, str]) -> None:
     (folder / "train.py").write_text(script)
-    done = subprocess.run([sys.executable, "train.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert "unstall" not in done.stderr, done.stderr  # no probe has switched itself off

@@ -27,7 +27,8 @@ class Asked:
         shrink: batches that an epoch is cut to.
         points: steps, counted from 0, that are made in lockstep; at least 1, as the optimizers are known from then on.
         save_points, load_points: folder that the state before each point is written to or loaded from.
-        ulp: not 0 moves each loaded parameter by a unit in its last place; the number decides which way.
+        ulp: not 0 moves each loaded parameter by a unit in its last place; the number decides which way. True in config.json
+            is another number in each process.
     """
 
     seed: int | None
@@ -44,6 +45,7 @@ def asked(config: Mapping[str, object]) -> Asked | None:
     if not isinstance(trial, dict):
         return None
     seed, shrink = trial.get("seed"), trial.get("shrink")
+    ulp = trial.get("ulp") or 0
     save, load = trial.get("save_points"), trial.get("load_points")
     return Asked(
         seed=seed if isinstance(seed, int) else None,
@@ -51,7 +53,7 @@ def asked(config: Mapping[str, object]) -> Asked | None:
         points=frozenset(point for point in trial.get("points") or () if isinstance(point, int) and point > 0),
         save_points=save if isinstance(save, str) else None,
         load_points=load if isinstance(load, str) else None,
-        ulp=int(trial.get("ulp") or 0),
+        ulp=os.getpid() if ulp is True else ulp if isinstance(ulp, int) else 0,
     )
 
 

@@ -162,4 +162,5 @@ def perturb(parameters: list[Any], seed: int) -> None:
             values = local(parameter)
             if values.is_floating_point():
                 signs = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.int8) * 2 - 1
-                values.copy_(values.cpu().double().mul_(1 + signs * torch.finfo(values.dtype).eps))
+                exact = values.cpu().double()
+                values.copy_(exact + exact * signs * torch.finfo(values.dtype).eps)

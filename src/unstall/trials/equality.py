@@ -12,6 +12,11 @@ order gives from weights that are moved by sqrt(n) u or less with high probabili
 cover sums of 1000 terms in any order, and the far longer ones that are summed in blocks, as libraries do.  TF32 and
 bfloat16 in place of float32 are 2^13 and 2^16 units away.
 
+Some gradients are 0 but for rounding (a bias before a normalisation), and Adam makes steps of full size of them: there the
+changes of the parameters are noise in any run, and their norm would hide a changed rate.  So the changes are compared by
+quantiles of the elements' own errors as well: of one in 2, 4, 8, ... elements none may differ by more than 16 times
+what the envelope leaves to half as many.  A group of parameters that is updated otherwise shows unless fewer than are noise.
+
 **Seeds.**  Runs that draw other random numbers are compared by the mean of the last third of their losses: the remedy's
 must lie within the band that runs which differ only by the seed leave for the mean of as many further runs (Student's t,
 1 % over the two tests), and its differences from the base runs of the same seeds must be of mean 0 (paired t).
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +39,13 @@ FACTOR = 16.0  # times the largest error of the envelope runs; see above
 FLOOR = 2.0**-22  # four half units of float32, which is what gradients are kept in
 ALPHA = 0.01  # of calling an equal training different, over both tests
 POWER = 0.8  # with which the stated difference would have been seen
+LEAST_IN_QUANTILE = 8  # elements; fewer are chance
 LEAST_RUNS = 3  # of the base with different seeds; t of two runs is 64 standard deviations
+RAREST = 10  # one in 2^10 elements is the rarest quantile of their errors
+MOST_SORTED = 1 << 20  # elements that are sorted for quantiles; of more one in so many
 SMALL = 0.05  # of the loss: a difference below it counts as seen well enough, whatever the training learns in the trial
+
+GRADIENTS, CHANGES, HALF = "gradients", "changes of all parameters", "changes of half of the parameters"
 
 
 def bits(base: Captured, remedy: Captured, least_epochs: int = 2) -> Equality:
@@ -79,28 +90,21 @@ def lockstep(base: Captured, remedy: Captured, envelopes: Sequence[Captured]) ->
     trouble = _unlike(base, remedy) or _no_points(base, remedy, envelopes)
     if trouble:
         return Equality(Compared.LOCKSTEP, False, trouble)
-    worst, said = 0.0, ""
-    largest = FLOOR
-    for step in sorted(base.updates):
-        for what, error, envelope in _errors(step, base, remedy, envelopes):
-            allowed = max(FACTOR * envelope, FLOOR)
-            largest = max(largest, allowed if what == "gradients" else 0.0)
-            if not error <= allowed:
-                because = (
-                    f"in step {step} the {what} differ by {error:.2g} of their size from the same state, where rounding "
-                    f"makes {envelope:.2g} and {allowed:.2g} is allowed"
-                )
-                return Equality(Compared.LOCKSTEP, False, because)
-            if error / allowed >= worst:
-                worst, said = error / allowed, f"at most {error:.2g} of their size, where {allowed:.2g} is allowed"
+    errors = [error for step in sorted(base.updates) for error in _errors(step, base, remedy, envelopes)]
     first = _relative(np.array([base.losses_L[0]]), np.array([remedy.losses_L[0]]))
-    if not math.isnan(first) and not first <= largest:
-        because = (
-            f"the first loss differs by {first:.2g} of itself, before any step was made, and {largest:.2g} is allowed"
-        )
-        return Equality(Compared.LOCKSTEP, False, because)
+    if not math.isnan(first):  # a loss is less sensitive than the gradients are
+        largest = max((error.envelope for error in errors if error.what == GRADIENTS), default=0.0)
+        errors.insert(0, _Error("before any step the losses", first, largest))
+    for error in errors:
+        if not error.is_rounding():
+            because = (
+                f"{error.said()} differ by {error.of_remedy:.2g} of their size from the same state, where rounding makes "
+                f"{error.envelope:.2g} and {error.allowed():.2g} is allowed"
+            )
+            return Equality(Compared.LOCKSTEP, False, because)
+    said = [f"{what} differ by {_worst(errors, what)}" for what in (GRADIENTS, HALF) if _worst(errors, what)]
     points = ", ".join(str(step) for step in sorted(base.updates))
-    because = f"steps {points} from the same state: loss, gradients and changes of the parameters differ by {said}"
+    because = f"in steps {points} from the same state the loss is the same but for rounding, {' and '.join(said)}"
     return Equality(Compared.LOCKSTEP, True, because)
 
 
@@ -199,23 +203,77 @@ def _no_points(base: Captured, remedy: Captured, envelopes: Sequence[Captured]) 
     return ""
 
 
-def _errors(
-    step: int, base: Captured, remedy: Captured, envelopes: Sequence[Captured]
-) -> list[tuple[str, float, float]]:
-    """Return what was compared, the remedy's error and the largest of the envelopes'."""
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """How far the remedy is from the base in one respect, and the largest of the envelopes' errors in it."""
+
+    what: str
+    of_remedy: float
+    envelope: float
+    step: int | None = None
+
+    def allowed(self) -> float:
+        return max(FACTOR * self.envelope, FLOOR)
+
+    def is_rounding(self) -> bool:
+        return self.of_remedy <= self.allowed()
+
+    def said(self) -> str:
+        return self.what if self.step is None else f"in step {self.step} the {self.what}"
+
+
+def _errors(step: int, base: Captured, remedy: Captured, envelopes: Sequence[Captured]) -> list[_Error]:
+    """Return every error of one step: of the gradients, of the changes of the parameters, and of the loss."""
     found = []
-    for what, of in (("gradients", "gradients"), ("changes of the parameters", "updates")):
+    for what, of in ((GRADIENTS, "gradients"), (CHANGES, "updates")):
         arrays = getattr(base, of)
         if step in arrays:
             far = [_relative(arrays[step], getattr(one, of)[step]) for one in envelopes]
-            found.append((what, _relative(arrays[step], getattr(remedy, of)[step]), max(far)))
+            found.append(_Error(what, _relative(arrays[step], getattr(remedy, of)[step]), max(far), step))
     loss = base.point_losses.get(step, math.nan)
     if not math.isnan(loss):
         far = [_relative(np.array([loss]), np.array([one.point_losses[step]])) for one in envelopes]
         # one number may happen to be hardly moved by what moves all gradients
-        envelope = max(*far, *(entry[2] for entry in found[:1]))
-        found.append(("losses", _relative(np.array([loss]), np.array([remedy.point_losses[step]])), envelope))
+        envelope = max(*far, *(error.envelope for error in found[:1]))
+        found.append(
+            _Error("losses", _relative(np.array([loss]), np.array([remedy.point_losses[step]])), envelope, step)
+        )
+    return found + _by_quantiles(step, base, remedy, envelopes)
+
+
+def _by_quantiles(step: int, base: Captured, remedy: Captured, envelopes: Sequence[Captured]) -> list[_Error]:
+    """Return the errors of the changes of single elements: that of one in 2, 4, ..., against what half as many have."""
+    change_P = base.updates[step]
+    of_remedy_P = _sorted_errors(change_P, remedy.updates[step])
+    envelopes_P = [_sorted_errors(change_P, one.updates[step]) for one in envelopes]
+    size = of_remedy_P.size
+    found = []
+    for times in range(1, RAREST + 1):
+        rank, half_as_many = size - 1 - (size >> times), size - 1 - (size >> times + 1)
+        if size >> times < LEAST_IN_QUANTILE:
+            break
+        envelope = max(float(one_P[half_as_many]) for one_P in envelopes_P)
+        what = HALF if times == 1 else f"changes of one in {1 << times} parameters"
+        found.append(_Error(what, float(of_remedy_P[rank]), envelope, step))
     return found
+
+
+def _sorted_errors(base_P: NDArray[np.float32], other_P: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return each element's ``|other - base| / |base|``, sorted; infinite where only the base's is 0, NaN last."""
+    every = -(-base_P.size // MOST_SORTED) or 1
+    size_P = np.abs(base_P[::every].astype(np.float64))
+    apart_P = np.abs(other_P[::every].astype(np.float64) - base_P[::every])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sort(np.where(apart_P == 0, 0.0, apart_P / size_P))
+
+
+def _worst(errors: Sequence[_Error], what: str) -> str:
+    """Return the largest error of that kind and what was allowed of it; "" where there is none."""
+    ours = [error for error in errors if error.what == what]
+    if not ours:
+        return ""
+    worst = max(ours, key=lambda error: error.of_remedy / error.allowed())
+    return f"{worst.of_remedy:.2g} of their size ({worst.allowed():.2g} is allowed)"
 
 
 def _relative(base: NDArray[np.floating], other: NDArray[np.floating]) -> float:
