@@ -269,6 +269,7 @@ def fix(options: FixOptions) -> Fixed:
             last = _record(options, bench, edits, clock)
         made = Fix(options, folder, bench, prover, clock, first, last, [proof for proof, _ in earlier], kept)
         made.notes += _about_first(first)
+        made._save()
         if first.steady_steps and (first.stopped_by_us or not first.exit_code):
             made.go()
         return made.result()
