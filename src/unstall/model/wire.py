@@ -12,6 +12,7 @@ A recording is a folder::
     machine.jsonl     one line a second: load, pressure, CPU time of each process and thread
     stacks-PID-N.*    stack samples taken from outside
     window-PID-N.*    what torch.profiler saw of the device in a few steps
+    captured-PID*     what a trial kept of its training: losses, digests, gradients (`probes/capture.py`)
     lost-PID-ERRNO    empty: a process could not write any more, and why
 
 A frame is ``<BI`` (`Frame`, length of the payload) and the payload.  A process that
