@@ -86,6 +86,16 @@ def test_a_batch_costs_the_median_of_the_workers_without_their_first_ones() -> N
     assert use.pickle_ns == MS
 
 
+def test_of_a_wait_for_a_core_that_began_in_a_fetch_only_what_fits_into_it_is_its_own() -> None:
+    made = fetches(12, wall_ns=30 * MS, cpu_ns=20 * MS, run_queue_ns=90 * MS)
+    made.run_queue_ns[3:9] = 4 * MS
+    use = use_of(training(made=made))
+    assert (use.batch_wall_ns, use.batch_run_queue_ns, use.batch_blocked_ns) == (30 * MS, 4 * MS, 6 * MS)
+    made.run_queue_ns[:] = 90 * MS
+    use = use_of(training(made=made))
+    assert (use.batch_run_queue_ns, use.batch_blocked_ns) == (10 * MS, 0)
+
+
 def test_a_loader_without_workers_costs_what_the_training_process_takes() -> None:
     made = fetches(9, worker=MAIN_PROCESS, wall_ns=4 * MS, cpu_ns=3 * MS)
     use = use_of(training(LOADING, made=made, num_workers=0))

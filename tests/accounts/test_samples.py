@@ -45,6 +45,16 @@ def test_reads_are_means_a_sample() -> None:
     assert (reads.stored_bytes, reads.faults) == (100, 0.25)
 
 
+def test_stalls_of_storage_are_known_where_the_kernel_tells_them() -> None:
+    sums = [2, 16, 160, 3200, 32, 1600, 4]
+    without = reads_of(NAME, Facts({"reads": {NAME: sums}}))
+    told = reads_of(NAME, Facts({"reads": {NAME: [*sums, 0]}, "open": {NAME: 900}}))
+    assert without is not None
+    assert told is not None
+    assert (without.stalled_ns, without.open_bytes) == (None, None)
+    assert (told.stalled_ns, told.open_bytes) == (0, 900)
+
+
 @pytest.mark.parametrize("told", [None, {}, {NAME: [1, 2]}, {NAME: [0, 0, 0, 0, 0, 0, 0]}])
 def test_reads_without_a_batch_are_not_known(told: object) -> None:
     assert reads_of(NAME, Facts({"reads": told})) is None  # type: ignore[dict-item]
@@ -77,14 +87,16 @@ def test_what_processes_told_is_joined(tmp_path: object) -> None:
     def process(pid: int, facts: dict[str, object]) -> Process:
         return Process(tmp_path, {"pid": pid}, facts)  # type: ignore[arg-type]
 
-    main = process(1, {"digests:1": [NAME, [[0, 5, 8]]], "reads:a.B": [1, 4, 8, 1, 1, 0, 0], "loader:0": {}})
+    main = process(1, {"digests:1": [NAME, [[0, 5, 8]]], "reads:a.B": [1, 4, 8, 1, 1, 0, 0], "open:a.B": 70})
     workers = [
         process(2, {"digests:1": [NAME, [[0, 5, 8]]], "reads:a.B": [2, 4, 8, 3, 1, 0, 0], "memory:1": [5, 8, 1, 1]}),
+        process(4, {"open:a.B": 90}),
         process(3, {"memory:10": [9, 64, 3, 1], "memory:9": [5, 8, 2, 1]}),
     ]
     assert looks(main, workers) == {
         "digests": [[NAME, [[0, 5, 8]]]] * 2,
         "reads": {"a.B": [3, 8, 16, 4, 2, 0, 0]},
+        "open": {"a.B": 90},
         "memory": {"2": [[5, 8, 1, 1]], "3": [[5, 8, 2, 1], [9, 64, 3, 1]]},
     }
     assert looks(process(1, {}), []) == {}

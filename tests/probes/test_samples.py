@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from unstall.probes import _samples
-from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, memory_of, watched_of
+from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, memory_of, open_bytes, watched_of
 
 
 class Rows(Dataset):
@@ -160,6 +160,17 @@ def test_what_a_batch_reads_is_counted(tmp_path: object) -> None:
     assert (batches, count, nbytes) == (1, 4, 320)
     assert 60_000 <= read < 70_000
     assert calls >= 1
+
+
+def test_files_that_are_kept_open_are_counted_once_each(tmp_path: object) -> None:
+    path = f"{tmp_path}/data"
+    before = open_bytes()
+    with open(path, "wb") as file:
+        file.write(bytes(100_000))
+        file.flush()
+        assert open_bytes() == before  # it cannot be read from
+    with open(path, "rb"), open(path, "rb"):
+        assert open_bytes() == before + 100_000
 
 
 def test_most_batches_are_not_looked_at() -> None:

@@ -256,7 +256,11 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
     if looked is None:
         looked = (fetches.flags & RANDOM_SEEN) > 0
     drawn = bool((fetches.flags[looked] & RANDOM_DRAWN).any()) if looked.any() else None
-    wall, cpu, queued = median(fetches.wall_ns), median(fetches.cpu_ns), median(fetches.run_queue_ns)
+    # A thread loses its core most often as it makes a system call, as the probe does right after the end of a fetch: of
+    # such a wait only what fits into the fetch belongs to it.
+    off_cpu = np.maximum(0, fetches.wall_ns - fetches.cpu_ns)
+    queueing = np.minimum(fetches.run_queue_ns, off_cpu)
+    wall, cpu, queued = median(fetches.wall_ns), median(fetches.cpu_ns), median(queueing)
     walls = fetches.wall_ns[mine]
     slow = walls[walls > SLOW * wall]
     return {
@@ -266,7 +270,7 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
         "batch_wall_ns": wall,
         "batch_cpu_ns": cpu,
         "batch_run_queue_ns": queued,
-        "batch_blocked_ns": max(0, wall - cpu - queued),
+        "batch_blocked_ns": median(off_cpu - queueing),
         "batch_team_cpu_ns": median(fetches.team_cpu_ns),
         "getitem_ns": median(fetches.getitem_ns),
         "collate_ns": median(fetches.collate_ns),

@@ -29,15 +29,18 @@ def repeats_of(dataset: str, facts: Facts) -> Repeats | None:
 
 
 def reads_of(dataset: str, facts: Facts) -> Reads | None:
-    """Return what is read to make a sample of *dataset* (its class), from the fact ``reads``."""
-    known = facts.known.get("reads")
-    told = known.get(dataset) if isinstance(known, dict) else None
-    if not isinstance(told, list) or len(told) != 7:
-        return None
-    batches, samples, *sums = _whole(told)
+    """Return what is read to make a sample of *dataset* (its class), from the facts ``reads`` and ``open``."""
+    told, opened = _of(dataset, facts.known.get("reads")), _of(dataset, facts.known.get("open"))
+    batches, samples, *sums = _whole(told) if isinstance(told, list) and len(told) in (7, 8) else (0, 0)
     if not batches or not samples:
         return None
-    return Reads(batches, *(one / samples for one in sums))
+    nbytes, read, calls, stored, faults, *stalled = (one / samples for one in sums)
+    stalled_ns = 1000 * stalled[0] if stalled else None
+    return Reads(batches, nbytes, read, calls, stored, faults, stalled_ns, opened if isinstance(opened, int) else None)
+
+
+def _of(name: str, known: Fact) -> Fact:
+    return known.get(name) if isinstance(known, dict) else None
 
 
 def draws_of(loader: Facts, told: Facts, restarts: int, batches: int, eager_ns: int, project: str) -> Draws | None:

@@ -150,6 +150,8 @@ class Reads:
         nbytes: bytes of a sample as it came out.
         read_bytes: bytes read from files, page-cached or not; calls: reads that took.
         stored_bytes: bytes that came from storage; faults: page faults that waited for it (files mapped to memory).
+        stalled_ns: time in which some task of the machine was held up by storage; None where the kernel does not tell.
+        open_bytes: size of the files that the process keeps open, of a sample or not; None where it was not looked at.
     """
 
     batches: int
@@ -158,6 +160,8 @@ class Reads:
     calls: float
     stored_bytes: float
     faults: float
+    stalled_ns: float | None = None
+    open_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

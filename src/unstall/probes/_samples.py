@@ -7,8 +7,10 @@ with numpy: no operation of the framework's runs.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
+import stat
 import sys
 import time
 import zlib
@@ -24,6 +26,7 @@ MOST_DIGESTS = 3 * WATCHED  # a process; 10 to 30 us each
 MOST_BYTES = 4096  # of a tensor that go into its digest, spread over all of it
 MOST_PARTS = 64  # of a list
 READS_UNTIL, READS_ONE_IN = 8, 16  # batches whose reads are counted: the first, then one in so many; 10 us each
+OPEN_AFTER = 4  # batches looked at: by then a dataset has opened what it keeps open
 MEMORY_FROM = 8  # batches of a worker; its memory is looked at here, and each time their number has doubled
 LEAST_APART_NS = 1_000_000_000
 MEMORY_COST = 500  # a look takes at most one part in so many of the time since the one before
@@ -79,7 +82,7 @@ class Reads:
 
     def __init__(self, probe: Probe) -> None:
         self.probe, self.recorder = probe, probe.recorder
-        self.file = -2
+        self.files: tuple[int, int] | None = None  # of /proc/self/io and /proc/pressure/io; -1 where there is none
         self.sums: dict[str, list[int]] = {}
 
     def begin(self, count: int) -> tuple[int, ...] | None:
@@ -93,20 +96,52 @@ class Reads:
             for n, grown in enumerate((1, samples, nbytes, *(b - a for a, b in zip(begun, now)))):
                 sums[n] += grown
             if sums[0] & (sums[0] - 1) == 0 or sums[0] % 64 == 0:
-                self.recorder.fact({f"reads:{name}": sums})
+                assert self.files is not None
+                told: dict[str, object] = {f"reads:{name}": sums if self.files[1] >= 0 else sums[:-1]}
+                if sums[0] == OPEN_AFTER:
+                    told[f"open:{name}"] = open_bytes()
+                self.recorder.fact(told)
 
     def counters(self) -> tuple[int, ...]:
-        """Return bytes read, reads, bytes that came from storage and page faults that did, of this process so far.
+        """Return the counts so far: this process's bytes read, reads, bytes that came from storage, page faults that did;
+        and the time in which some task of the machine was held up by storage, us. Zeros where the kernel does not tell.
 
-        Source: /proc/PID/io, kept open: rchar, syscr, read_bytes; zeros where the kernel does not tell.
+        Source: /proc/PID/io (rchar, syscr, read_bytes) and /proc/pressure/io (some, total), kept open: 2 us a read.
         """
-        if self.file == -2:
-            try:
-                self.file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                self.file = -1
-        told = os.pread(self.file, 400, 0).split() if self.file >= 0 else [b"0"] * 10
-        return int(told[1]), int(told[5]), int(told[9]), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        if self.files is None:
+            self.files = _opened("/proc/self/io"), _opened("/proc/pressure/io")
+        io, pressure = self.files
+        told = os.pread(io, 400, 0).split() if io >= 0 else [b"0"] * 10
+        stalled = os.pread(pressure, 200, 0).split(b"total=", 1)[1].split(None, 1)[0] if pressure >= 0 else b"0"
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        return int(told[1]), int(told[5]), int(told[9]), faults, int(stalled)
+
+
+def _opened(path: str) -> int:
+    """Return a descriptor of *path*, or -1 where it cannot be read (pressure may be off, or hidden in a container)."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        os.pread(file, 1, 0)
+        return file
+    except OSError:
+        os.close(file)
+        return -1
+
+
+def open_bytes() -> int:
+    """Return the size of the files, each once, that this process holds open and can read. Some 2 us a file."""
+    sizes: dict[tuple[int, int], int] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            told, access = os.fstat(int(name)), fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE
+        except OSError:  # the listing's own
+            continue
+        if stat.S_ISREG(told.st_mode) and access != os.O_WRONLY:
+            sizes[told.st_dev, told.st_ino] = told.st_size
+    return sum(sizes.values())
 
 
 class Memory:

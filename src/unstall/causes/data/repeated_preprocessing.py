@@ -14,7 +14,7 @@ Twelve or more of them were made twice, all of these came out the same, and maki
 Samples cost CPU time, the loop spends a tenth of the step or more on its batches, and keeping a sample would cost far
 less than making it. One differing sample is enough to keep silent: it is augmented. With one epoch only it cannot be
 told, and that is said. Where the work is the user's own interpreted code, `data/slow-transform` names the line; where
-the same file is opened each time, `data/reopened-file` does.
+the same file is opened each time, or read over and over, `data/reopened-file` or `data/inflating-chunks` does.
 
 ## Sources
 PyTorch documentation, `torch.utils.data.Dataset`; tf.data performance guide, "Caching"; Mohan et al. 2021, "Analyzing
@@ -44,6 +44,7 @@ from unstall.causes.data._input import (
     share_of,
     wait_of,
 )
+from unstall.causes.data._reads import inflation, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
@@ -194,7 +195,7 @@ class RepeatedPreprocessing(Cause):
         return Finding(
             self.id,
             f"Every epoch makes the same samples again, {each / 1e6:.3g} ms each: all {repeats.samples} that were made "
-            f"twice had the same bytes. To keep all {use.length or 0} takes {_size(use, repeats)}.",
+            f"twice had the same bytes. To keep all {use.length or 0} takes {size(repeats.nbytes * (use.length or 0))}.",
             _where(use, run, tables),
             wait.scope,
             (wait.stake(share),),
@@ -223,7 +224,7 @@ class RepeatedPreprocessing(Cause):
         shared = "; make them before the loop, as tensors: workers share a tensor's memory" if use.workers else ""
         yield Remedy(
             f"{self.id}#keep",
-            f"Make each sample once and keep it {where}: {_size(use, repeats)} for all {use.length or 0}",
+            f"Make each sample once and keep it {where}: {size(repeats.nbytes * (use.length or 0))} for all {use.length or 0}",
             Safety.SAME_BITS,
             why=f"{repeats.samples} samples were made twice and had the same bytes, and no random number is drawn{shared}",
         )
@@ -232,6 +233,8 @@ class RepeatedPreprocessing(Cause):
 def is_made(use: LoaderUse, tables: Tables) -> bool:
     """Return whether the loader's samples are computed in a way that no other cause names more closely."""
     if use.made_by != "DataLoader" or use.iterable or (use.getitem_ns or 0) < LEAST_BATCH_NS or not is_busy(use):
+        return False
+    if inflation(use):
         return False
     if crowd(use, tables.cores) >= CROWDED or rows_line(use, tables.batch_lines) is not None:
         return False
@@ -257,9 +260,3 @@ def _where(use: LoaderUse, run: Run, tables: Tables) -> Where:
     if line is not None and line.line is not None and line.samples >= LEAST_SAMPLES:
         return line.line
     return use.dataset_at or place_of(use, run)
-
-
-def _size(use: LoaderUse, repeats: Repeats) -> str:
-    whole = repeats.nbytes * (use.length or 0)
-    scale, unit = next(((n, u) for n, u in ((1e9, "GB"), (1e6, "MB")) if whole >= n), (1e3, "kB"))
-    return f"{whole / scale:.3g} {unit}"

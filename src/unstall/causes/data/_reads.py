@@ -1,0 +1,30 @@
+"""What reading files costs a batch: more of them than its samples need, or waiting for the storage they lie on."""
+
+from __future__ import annotations
+
+from unstall.model.tables import LoaderUse
+
+LEAST_LOOKS = 3  # batches; the first ones read headers and imports as well
+LEAST_OVER = 4  # bytes read from files over bytes of the sample; compressed ones make more of them than were read
+LEAST_AGAIN = 4  # times that a pass reads all of the files; shuffled chunks are read twice by careful code too
+LEAST_READ = 16_384  # bytes a sample; less is a buffer of the file object's
+
+
+def inflation(use: LoaderUse) -> float:
+    """Return bytes read from files over bytes of the sample that came of them; 0 where that is no fault or not sure.
+
+    It is one where the files that are kept open are small beside what a pass over the data reads: then the same parts
+    of them are read for many samples. Files of one sample each, and reads past the counter (mapped memory), tell nothing.
+    """
+    reads = use.reads
+    if reads is None or reads.batches < LEAST_LOOKS or not reads.open_bytes or not use.length or use.iterable:
+        return 0.0
+    over, again = reads.read_bytes / max(1.0, reads.nbytes), reads.read_bytes * use.length / reads.open_bytes
+    sure = over >= LEAST_OVER and again >= LEAST_AGAIN and reads.read_bytes >= LEAST_READ
+    return over if sure else 0.0
+
+
+def size(nbytes: float) -> str:
+    """Return *nbytes* in words, as ``1.5 MB``."""
+    scale, unit = next(((n, u) for n, u in ((1e9, "GB"), (1e6, "MB")) if nbytes >= n), (1e3, "kB"))
+    return f"{nbytes / scale:.3g} {unit}"
