@@ -42,9 +42,12 @@ def pairs_of(base, remedy, **more: Any):
     return pairs, planned
 
 
-def test_arms_take_turns_in_going_first_so_that_a_drift_cancels_out():
-    _, planned = pairs_of([trial(10)] * 4, [trial(5)] * 4)
-    assert [bool(ask.edits) for ask in planned.asks] == [False, True, True, False, False, True, True, False]
+def test_of_each_two_pairs_one_begins_with_the_remedy_and_which_is_drawn():
+    _, planned = pairs_of([trial(10)] * 40, [trial(5)] * 40)
+    with_it = [bool(ask.edits) for ask in planned.asks]
+    fours = [tuple(with_it[at : at + 4]) for at in range(0, len(with_it), 4)]
+    base_first, remedy_first = (False, True, True, False), (True, False, False, True)
+    assert set(fours) == {base_first, remedy_first}
 
 
 def test_both_arms_of_a_pair_have_one_seed_and_pairs_differ_in_it_only_where_asked():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
+import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from unstall import pipeline
@@ -13,11 +13,11 @@ from unstall.launch import command as commands
 from unstall.launch import recording as recordings
 from unstall.launch.redaction import redacted
 from unstall.launch.workspace import prepare
-from unstall.model.codec_fixed import proof_from_json, proof_to_json
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import Edit
 from unstall.model.report import Report
 from unstall.model.trial import Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
+from unstall.pipeline import _state
 from unstall.pipeline._asked import BY_USER, FixOptions, Progress
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
@@ -30,7 +30,6 @@ from unstall.trials.worth import Asked, Worth, worth_trying
 RECORD_SHARE = 1 / 10  # of the budget; the recording of a longer job is stopped after so long
 LEAST_RECORD_S, MOST_RECORD_S = 20.0, 120.0
 TOTAL_PAIRS = 4  # at least, of the original against all that was kept
-STATE = "fix.json"
 
 
 @dataclass
@@ -66,13 +65,24 @@ class Fix:
         try:
             while (one := self._next()) is not None:
                 self._prove(one)
+            self.prover.reserve_s = 0.0
             self._peel()
         except OutOfBudget:
             self.interrupted = f"the budget of {self.clock.budget_s:.0f} s"
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = BY_USER
-        if self.interrupted != BY_USER:
+        except Exception as error:  # what was proved until now must not be lost by a fault of ours, or a full disk
+            self._failed(error)
+        if not self.interrupted or self.interrupted.startswith("the budget"):
             self._count_total()
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, UnstallError):
+            traceback.print_exc()
+            self.notes.append(
+                "This is a fault of unstall; the training's files were not touched by it. Please report it."
+            )
+        self.interrupted = f"an error: {error}"
 
     # ------------------------------------------------------------ remedies
 
@@ -90,7 +100,13 @@ class Fix:
             self.kept.append(proof)
             self._save()
             self.last = self._explained()
+            self._keep_for_total()
         self._save()
+
+    def _keep_for_total(self) -> None:
+        """Keep enough of the budget to compare the original with all that is kept."""
+        expected_s = length_of(self.first, self.measure, False, self.options).expected_s
+        self.prover.reserve_s = 2 * TOTAL_PAIRS * expected_s
 
     def _length(self, one: Worth) -> Length:
         findings = [finding for finding in self.last.findings if finding.cause == one.cause]
@@ -114,9 +130,9 @@ class Fix:
             others = tuple(edit for each in self.kept if each is not proof for edit in each.remedy.edits)
             length = length_of(self.last, proof.measure, False, self.options)
             what = f"without {proof.remedy.title}"
-            pairs = self.prover.against(others, self.edits, proof.measure, length, what, 3)
+            pairs, verdict = self.prover.against(others, self.edits, proof.measure, length, what, 3)
             ratio = pairs.ratio()
-            if ratio is not None and ratio.high < 1.02:
+            if ratio is not None and verdict in (Verdict.NO_EFFECT, Verdict.SLOWER):
                 self.kept.remove(proof)
                 self.notes.append(
                     f"{proof.remedy.title} was kept at first and taken back: with the others it gives "
@@ -128,15 +144,18 @@ class Fix:
         """Make fresh pairs of the original against all that was kept; one remedy alone has its own."""
         if len(self.kept) < 2:
             return
+        self.prover.reserve_s = 0.0
         measure = self.measure
         length = length_of(self.first, measure, False, self.options)
         try:
             what = "the original against all that was kept"
-            self.total = self.prover.against((), self.edits, measure, length, what, TOTAL_PAIRS)
+            self.total, _ = self.prover.against((), self.edits, measure, length, what, TOTAL_PAIRS)
         except OutOfBudget:
             self.notes.append("The budget ended before the original was compared with all kept remedies together.")
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = BY_USER
+        except UnstallError as error:
+            self._failed(error)
 
     @property
     def measure(self) -> Measure:
@@ -218,15 +237,8 @@ class Fix:
         return hours(self.options.job, start_ns=start_ns, step_ns=step_ns, step=step, start=start)
 
     def _save(self) -> None:
-        """Write the state, so that the fix can be resumed."""
-        state = {
-            "command": list(self.bench.words),
-            "cwd": str(self.bench.workspace.project),
-            "proofs": [proof_to_json(proof) for proof in self.proofs],
-            "kept": [proof.remedy.id for proof in self.kept],
-            "spent_s": self.clock.spent_s,
-        }
-        recordings.write_json(self.folder / STATE, state)
+        project = self.bench.workspace.project
+        _state.save(self.folder, self.bench.words, project, self.proofs, self.kept, self.clock.spent_s)
 
 
 class EndedAtOnce(UnstallError):
@@ -253,7 +265,7 @@ def fix(options: FixOptions) -> Fixed:
     Raises:
         UnstallError: When the command cannot be started, its folder not be copied, or the state not be read.
     """
-    folder, options, earlier = _begun(options)
+    folder, options, earlier = _state.begun(options)
     clock = Clock(options.budget_s)
     workspace = prepare(options.workdir, Path.cwd(), folder, options.share, options.outputs)
     commands.resolve(options.command, os.environ)  # what is mistyped is said before anything is copied
@@ -277,40 +289,6 @@ def fix(options: FixOptions) -> Fixed:
         raise EndedAtOnce("Ended before the first run had been recorded; nothing was tried.") from None
     finally:
         workspace.remove()
-
-
-def _begun(options: FixOptions) -> tuple[Path, FixOptions, list[tuple[Proof, bool]]]:
-    """Return the folder of the state, the options with the command in them, and earlier proofs, each with whether it stays."""
-    if options.resume is None:
-        return _new_folder(options), options, []
-    state = recordings.read_json(options.resume / STATE)
-    command, kept = state.get("command"), state.get("kept")
-    if not isinstance(command, list) or not isinstance(kept, list):
-        raise UnstallError(f"{options.resume} holds no fix that could be resumed: there is no {STATE} of ours in it.")
-    if state.get("cwd") != str(Path.cwd().resolve()):
-        raise UnstallError(f"The fix in {options.resume} is of {state.get('cwd')}; resume it from there.")
-    words = tuple(str(word) for word in command)
-    if options.command and options.command != words:
-        raise UnstallError(f"The fix in {options.resume} is of another command: {' '.join(words)}")
-    listed = state.get("proofs")
-    proofs = [proof_from_json(record) for record in listed] if isinstance(listed, list) else []
-    return options.resume, replace(options, command=words), [(proof, proof.remedy.id in kept) for proof in proofs]
-
-
-def _new_folder(options: FixOptions) -> Path:
-    if options.out is not None:
-        folder = options.out
-    else:
-        state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-        name = os.path.basename(options.command[0]) if options.command else "fix"
-        folder = Path(state, "unstall", "fixes", f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{os.getpid()}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnstallError(
-            f"{folder} cannot be made: {error.strerror}.\nPass a folder with room for some 100 MB with --out."
-        ) from error
-    return folder.resolve()
 
 
 def _record(options: FixOptions, bench: Bench, edits: tuple[Edit, ...], clock: Clock) -> Report:

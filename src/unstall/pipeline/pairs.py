@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,7 @@ class Pairs:
         base, remedy: edits of the two arms. ask: what both are asked for.
         measure: the time they are compared by. reseed: whether each pair has a seed of its own.
         pairs: all that were made, in order; shared: whether disturbed ones count, since nearly all are.
+        draws: decide the order; remedy_first: of the present two pairs, whether the first begins with the remedy.
     """
 
     bench: Bench
@@ -48,19 +50,26 @@ class Pairs:
     reseed: bool
     pairs: list[Pair] = field(default_factory=list)
     shared: bool = False
+    draws: random.Random = field(default_factory=lambda: random.Random(0))
+    remedy_first: bool = False
 
     def make(self) -> Pair:
-        """Make one more pair; which arm goes first alternates, so that a drift of the machine cancels out.
+        """Make one more pair.
+
+        Of each two pairs one begins with the base and one with the remedy, so that a drift of the machine cancels out;
+        which of them comes first is drawn, so that no rhythm of the machine can fall in with ours.
 
         Raises:
             Interrupted: When the user ended it.
         """
         number = len(self.pairs)
         ask = replace(self.ask, seed=self.ask.seed + number) if self.reseed else self.ask
-        arms = [self.base, self.remedy]
+        if number % 2 == 0:
+            self.remedy_first = bool(self.draws.getrandbits(1))
+        first = self.remedy_first == (number % 2 == 0)
         made = {}
-        for arm in arms if number % 2 == 0 else reversed(arms):
-            made[arm is self.remedy] = self.bench.make(replace(ask, edits=arm))
+        for is_remedy in (first, not first):
+            made[is_remedy] = self.bench.make(replace(ask, edits=self.remedy if is_remedy else self.base))
         pair = Pair(made[False], made[True])
         self.pairs.append(pair)
         disturbed = sum(bool(pair.disturbed) for pair in self.pairs)

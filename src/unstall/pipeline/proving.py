@@ -111,6 +111,7 @@ class Prover:
 
     Attributes:
         verdicts: of all remedies so far, which the next one's alpha depends on.
+        reserve_s: of the budget, kept for what comes after the remedies.
         bases_ns: mean steps of the base, each of another run of the original; what equal runs differ by.
     """
 
@@ -119,6 +120,7 @@ class Prover:
     clock: Clock
     folder: Path
     verdicts: list[Verdict] = field(default_factory=list)
+    reserve_s: float = 0.0
     bases_ns: list[float] = field(default_factory=list)
 
     def prove(self, one: Worth, base: tuple[Edit, ...], length: Length) -> Proof:
@@ -149,20 +151,26 @@ class Prover:
             return self._closed(replace(proof, verdict=Verdict.TRAINED_DIFFERENTLY, equality=same))
         return self._closed(replace(proof, verdict=Verdict.FASTER, equality=same))
 
-    def against(self, base: tuple[Edit, ...], all_edits: tuple[Edit, ...], measure: Measure, length: Length, what: str,
-                least: int) -> Pairs:  # fmt: skip
-        """Return fresh pairs of *base* and *all_edits*: until they tell, and at least *least*."""
-        pairs = Pairs(self.bench, base, all_edits, self._ask(length), measure, False)
-        design = Design(most_pairs=max(least, self._most()))
-        while len(pairs.counted) < least or decide(pairs.logs(), design) is None:
-            if len(pairs.pairs) >= 2 * design.most_pairs:
-                break
+    def against(
+        self, base: tuple[Edit, ...], edits: tuple[Edit, ...], measure: Measure, length: Length, what: str, least: int
+    ) -> tuple[Pairs, Verdict | None]:
+        """Return fresh pairs of *base* and *edits* until they tell, at least *least*; and what they do, None if nothing.
+
+        Raises:
+            Interrupted: When the user ended it. OutOfBudget: When the next pair would not end within the budget.
+        """
+        pairs = Pairs(self.bench, base, edits, self._ask(length), measure, False)
+        design = self._design(Design().alpha)
+        verdict = None
+        while (len(pairs.counted) < least or verdict is None) and len(pairs.pairs) < 2 * design.most_pairs:
             self._tell(what, pairs, design.most_pairs)
             self._afford(2 * length.expected_s)
             pair = pairs.make()
             if pair.base.error or pair.remedy.error:
-                break
-        return pairs
+                return pairs, None
+            logs = pairs.logs()
+            verdict = decide(logs, design) if logs else None
+        return pairs, verdict
 
     # ------------------------------------------------------------ the value of a knob
 
@@ -189,7 +197,7 @@ class Prover:
 
     def _paired(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
         """Make pairs until they tell, and return what they do."""
-        design = Design(alpha=next_alpha(self.verdicts), most_pairs=self._most())
+        design = self._design(next_alpha(self.verdicts))
         while True:
             self._tell(one.remedy.title, pairs, design.most_pairs)
             self._afford(2 * length.expected_s)
@@ -283,11 +291,12 @@ class Prover:
     def _ask(self, length: Length) -> Ask:
         return Ask(steps=length.steps, seed=self.options.seed, limit_s=length.limit_s)
 
-    def _most(self) -> int:
-        return self.options.most_pairs or Design().most_pairs
+    def _design(self, alpha: float) -> Design:
+        most = max(2, self.options.most_pairs or Design().most_pairs)
+        return Design(alpha=alpha, most_pairs=most, least_pairs=min(Design().least_pairs, most))
 
     def _afford(self, seconds: float) -> None:
-        if self.clock.left_s < seconds:
+        if self.clock.left_s - self.reserve_s < seconds:
             raise OutOfBudget
 
     def _tell(self, what: str, pairs: Pairs | None, most: int, verdict: Verdict | None = None) -> None:

@@ -1,0 +1,178 @@
+"""A fix goes from remedy to remedy on the run as improved so far, and keeps what is proved whatever ends it."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unstall.launch.workspace import Workspace
+from unstall.model.errors import UnstallError
+from unstall.model.finding import Basis, Finding, Line, Saving, Scope, Stake, Weight
+from unstall.model.ledger import Activity, Phase
+from unstall.model.remedy import Remedy, RemoveCall, Safety, SetKeyword
+from unstall.model.report import Job, Report, Share
+from unstall.model.run import Facts
+from unstall.model.trial import Captured, Trial, Verdict
+from unstall.pipeline import fix as fixing
+from unstall.pipeline._asked import BY_USER, FixOptions
+from unstall.pipeline.fix import Fix
+from unstall.pipeline.proving import Clock, Prover
+from unstall.pipeline.trial import Interrupted
+
+MS = 1_000_000
+SCRIPT = """\
+import gc
+from torch.utils.data import DataLoader
+loader = DataLoader(data, 8)
+for batch in loader:
+    gc.collect()
+"""
+WORKERS = SetKeyword("train.py", 3, "torch.utils.data.DataLoader", "num_workers", 4, 5)
+COLLECT = RemoveCall("train.py", 5, "gc.collect")
+
+
+def finding(cause, line, saved_ms):
+    return Finding(
+        cause,
+        f"{cause} costs {saved_ms} ms.",
+        Line("train.py", line, "main", ""),
+        Scope.STEADY,
+        (Stake(Phase.FETCH, Activity.LOAD, saved_ms * MS),),
+        Weight.OVERLAP,
+        Basis.MEASURED,
+        (),
+        Saving(saved_ms * MS, saved_ms * MS),
+        share=0.1,
+    )
+
+
+def report(step_ms, *found):
+    """Return a report of a 100-step run with *found*: (cause, line, ms saved, edit)."""
+    parts = (Share("fetch", step_ms * MS, 1.0),)
+    remedies = tuple((Remedy(f"{cause}#it", cause, Safety.SAME_BITS, (edit,)),) for cause, _, _, edit in found)
+    empty = Report(("train.py",), 0, False, "", 10**10, (10**10,), 100, 95, 5, None, parts, (), "", 0.0, 0, 0.0, "",
+                   (), (), (), (), (), (), (), {}, Facts({}), Job(), None, None)  # fmt: skip
+    return replace(empty, findings=tuple(finding(*each[:3]) for each in found), remedies=remedies)
+
+
+@dataclass
+class Planned:
+    """A bench whose step takes 40 ms, less what each edit saves; at trial *stop_at* it does what *stop* says."""
+
+    saves: dict
+    workspace: Workspace
+    stop_at: int = 10**9
+    stop: BaseException = field(default_factory=Interrupted)
+    words: tuple = ("train.py",)
+    made: int = 0
+    launched: int = 0
+    discarded: int = 0
+    waited_s: float = 0.0
+
+    def make(self, ask):
+        self.made += 1
+        if self.made >= self.stop_at:
+            raise self.stop
+        draw = np.random.default_rng(self.made)
+        step = (40 - sum(self.saves.get(edit, 0) for edit in ask.edits)) * MS
+        lengths = step * np.exp(draw.normal(0, 0.01, 80) + draw.normal(0, 0.005))
+        kept = Captured(np.linspace(2, 1, 80), "the same", epochs=3)
+        return Trial(10**9 + np.cumsum(lengths).astype(np.int64), 0, 0, True, kept)
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """Return a function that begins a fix whose reports after each kept remedy are as given."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    def begin(saves, first, *later, **bench):
+        options = FixOptions(("train.py",), patch=tmp_path / "unstall.patch", budget_s=1e6)
+        planned = Planned(saves, Workspace(tmp_path, None), **bench)
+        clock = Clock(options.budget_s)
+        reports = iter(later)
+        monkeypatch.setattr(fixing, "_record", lambda *_: next(reports))
+        return Fix(options, tmp_path, planned, Prover(planned, options, clock, tmp_path), clock, first, first)
+
+    return begin
+
+
+BOTH = (("data/starved-loader", 3, 20, WORKERS), ("host/collecting-garbage", 5, 10, COLLECT))
+
+
+def test_the_remedy_of_which_most_is_expected_is_tried_first_and_the_next_against_it(begun):
+    fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *reversed(BOTH)), report(20, BOTH[1]), report(10))
+    fix.go()
+    assert [proof.remedy.edits for proof in fix.kept] == [(WORKERS,), (COLLECT,)]
+    alone, then = (proof.ratio for proof in fix.proofs)
+    assert alone is not None and alone.value == pytest.approx(2.0, rel=0.05)
+    assert then is not None and then.value == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_whole_is_told_by_fresh_pairs_of_the_original_against_all_that_was_kept(begun):
+    fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), report(10))
+    fix.go()
+    result = fix.result()
+    assert result.total is not None and result.total.value == pytest.approx(4.0, rel=0.05)
+    assert "num_workers=4" in result.patch and "-    gc.collect()" in result.patch
+
+
+def test_a_remedy_without_effect_is_tried_once_and_not_kept(begun):
+    fix = begun({WORKERS: 0}, report(40, BOTH[0]))
+    fix.go()
+    result = fix.result()
+    assert [proof.verdict for proof in result.proofs] == [Verdict.NO_EFFECT]
+    assert not result.kept and not result.patch and result.total is None
+    assert (fix.folder / "train.py").read_text() == SCRIPT
+
+
+def test_a_remedy_that_the_next_one_makes_needless_is_taken_back(begun):
+    class Either(dict):
+        """Both edits remove the same 20 ms: together they save no more than the second alone."""
+
+        def get(self, edit, default=0):
+            return {WORKERS: 15, COLLECT: 20}[edit]
+
+    fix = begun({}, report(40, *BOTH), report(25, BOTH[1]), report(20))
+    fix.bench.saves = Either()
+    together = fix.bench.make
+
+    def make(ask):
+        if WORKERS in ask.edits and COLLECT in ask.edits:
+            ask = replace(ask, edits=(COLLECT,))
+        return together(ask)
+
+    fix.bench.make = make
+    fix.go()
+    assert [proof.remedy.edits for proof in fix.kept] == [(COLLECT,)]
+    assert any("taken back" in note for note in fix.notes)
+
+
+def test_ctrl_c_keeps_what_was_proved_until_then(begun):
+    fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), stop_at=12)
+    fix.go()
+    result = fix.result()
+    assert result.interrupted == BY_USER
+    assert [remedy.edits for remedy in result.kept] == [(WORKERS,)] and "num_workers=4" in result.patch
+
+
+def test_a_full_disk_in_a_trial_keeps_what_was_proved_until_then(begun):
+    full = UnstallError("the folder cannot be copied for a trial: No space left on device")
+    fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), stop_at=12, stop=full)
+    fix.go()
+    assert "No space left" in fix.interrupted and len(fix.kept) == 1
+
+
+def test_a_fault_of_ours_is_said_and_keeps_what_was_proved_until_then(begun, capsys):
+    fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), stop_at=12, stop=KeyError("x"))
+    fix.go()
+    assert len(fix.kept) == 1 and any("fault of unstall" in note for note in fix.notes)
+    assert "KeyError" in capsys.readouterr().err
+
+
+def test_the_state_tells_what_is_kept_so_that_it_can_be_resumed(begun):
+    fix = begun({WORKERS: 20}, report(40, BOTH[0]), report(20))
+    fix.go()
+    state = json.loads(Path(fix.folder, "fix.json").read_text())
+    assert state["kept"] == ["data/starved-loader#it"] and len(state["proofs"]) == 1
