@@ -54,9 +54,11 @@ class Planted:
         before, after: whole scripts.  Where the remedy is an edit, it turns *before* into *after*.
         also: other causes that may be found in *after* or besides this one in *before*.
         edited: False where the remedy is advice, and *after* was made by hand.
+        candidate: the fault costs no time in so small a training: a candidate is to name it, and no finding.
     """
 
     before: str
     after: str
     also: frozenset[str] = frozenset()
     edited: bool = True
+    candidate: bool = False

@@ -91,7 +91,7 @@ def first_fault(report: Report) -> Finding | None:
     return next((finding for finding in report.findings if finding.fault), None)
 
 
-def names_line(finding: Finding, source: str) -> bool:
+def names_line(finding: Finding | Candidate, source: str) -> bool:
     """Return whether *finding* blames a line that *source* marks (or no line where none is marked)."""
     lines = marked_lines(source)
     return not lines if not isinstance(finding.where, Line) else finding.where.line in lines
@@ -112,6 +112,10 @@ def faults_in(report: Report) -> dict[str, str]:
 def objections_before(cause: Cause, planted: Planted, report: Report) -> list[str]:
     """Return what is wrong with the report of the training with the fault; empty where it is right."""
     said = faults_in(report)
+    if planted.candidate:
+        named = [names_line(one, planted.before) for one in report.candidates if one.cause == cause.id]
+        missed = [] if any(named) else [f"{cause.id} is to be a candidate at the line, not {len(named)} elsewhere"]
+        return missed + [what for name, what in said.items() if name not in planted.also]
     first = next((f for f in report.findings if f.cause in said and f.fault), None)
     if first is None or first.cause != cause.id:
         return [f"the first fault is to be {cause.id}, not {said.get(first.cause, '') if first else 'none'}"]
@@ -121,7 +125,8 @@ def objections_before(cause: Cause, planted: Planted, report: Report) -> list[st
 
 def objections_after(cause: Cause, planted: Planted, report: Report) -> list[str]:
     """Return what is wrong with the report of the training without the fault; empty where it is right."""
-    return [what for name, what in faults_in(report).items() if name == cause.id or name not in planted.also]
+    wrong = [what for name, what in faults_in(report).items() if name == cause.id or name not in planted.also]
+    return wrong + [one.title for one in report.candidates if planted.candidate and one.cause == cause.id]
 
 
 # ---------------------------------------------------------------- its edits
