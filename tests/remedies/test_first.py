@@ -93,6 +93,12 @@ def test_a_method_of_the_first_argument_takes_its_place(did):
     assert patched(new, [edit], did.file) == new
 
 
+def test_a_method_of_the_name_of_the_call_is_what_the_edit_leads_to():
+    edit = CallFirst("train.py", 2, "torch.compile", "compile")
+    assert patched("import torch\ntorch.compile(net)\n", [edit], "train.py") == "import torch\nnet.compile()\n"
+    assert patched("import torch\nnet.compile()\n", [edit], "train.py") == "import torch\nnet.compile()\n"
+
+
 @pytest.mark.parametrize(
     "source",
     [

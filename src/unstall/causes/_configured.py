@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from unstall.model.remedy import Knob, Scalar, SetKeyword
 from unstall.model.run import Facts, Run
 from unstall.model.tables import Tables
 
+_LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]")
 _PARSER = "transformers/hf_argparser"
 _FROM_WORDS = "parse_args_into_dataclasses"  # of the parser: from the command line; its other ways read files or a dict
 
@@ -31,6 +33,26 @@ class Setting:
     def knobs(self, predicted: int, low: int, high: int) -> tuple[Knob, ...]:
         """Return the knob to search over; none where there is no edit that it would turn."""
         return tuple(Knob(edit.keyword, predicted, low, high) for edit in self.edits[:1])
+
+
+def is_library(file: str) -> bool:
+    """Return whether *file* is of an installed package or of Python itself, so that no edit belongs there."""
+    return not file or bool(_LIBRARY.search(file))
+
+
+def head_file(run: Run, tables: Tables) -> str | None:
+    """Return the user's file that makes the first optimizer: its head runs before the training; None if unknown."""
+    for facts in run.ranks[0].facts.family("parameters").values():
+        line = tables.place(facts.text("site") or "")
+        if line is not None and not is_library(line.file):
+            return line.file
+    return None
+
+
+def trains_on_cpu(run: Run) -> bool:
+    """Return whether all parameters whose device is known are on the CPU."""
+    devices = [facts.known.get("devices") for facts in run.ranks[0].facts.family("parameters").values()]
+    return all(not isinstance(names, list) or set(names) <= {"cpu"} for names in devices)
 
 
 def setting(key: str, value: Scalar, run: Run, tables: Tables) -> Setting:

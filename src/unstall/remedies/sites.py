@@ -122,6 +122,8 @@ def find(tree: ast.Module, edit: CallEdit) -> Site:
         fit = names.fit(called, edit.call) if first <= edit.line <= last else None
         if fit in (DERIVED, THROUGH_SUPER) and not isinstance(edit, SetKeyword):
             continue
+        if fit == BY_LAST_NAME and isinstance(edit, CallFirst) and isinstance(called, ast.Attribute):
+            continue  # net.compile() is no torch.compile: that edit has been carried out already
         if fit is not None:
             fits.append((first != edit.line, fit, site))
     if not fits:

@@ -23,20 +23,23 @@ PyTorch documentation, "torch.compile": the optimized model is what is returned;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import is_library
 from unstall.causes.compiler._asked import UNFUSED, backend_of
 from unstall.causes.compiler._uncompiled import LEFT_LOST, MOST_OF_PASS, PASSES, held_ns, stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import CallFirst, Edit, Remedy, Safety
 from unstall.model.run import Fact, Facts, Run, Sensor
 from unstall.model.tables import Compile, HotLine, Tables
 
 LEAST_STEPS = 20  # steady ones; before, the compiled object may be still to be called
 
+_STATEMENT = re.compile(r"^(?:\w+\.)*compile\([^()]*\)\s*(?:#.*)?$")
 _THROWN_AWAY = "What torch.compile returned is not what the loop calls."
 _IN_PLACE = "The compiler passes over a forward that is torch's own code, as that of nn.Sequential."
 
@@ -64,9 +67,18 @@ def traced(graph, inputs):  # stands for a backend of one's own
     return graph.forward
 
 
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 256), nn.Linear(256, 1)
+
+    def forward(self, x):
+        return self.last(nn.functional.gelu(self.first(x)))
+
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 1))
+model = Net()
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 {compile}
 for step in range(600):
@@ -92,9 +104,8 @@ class CompiledButUnused(Cause):
     planted = (
         Planted(
             before=_PLANTED.format(compile="torch.compile(model, backend=traced)  # <- fault"),
-            after=_PLANTED.format(compile="model = torch.compile(model, backend=traced)"),
+            after=_PLANTED.format(compile="model.compile(backend=traced)"),
             also=frozenset({"compiler/long-cold-start"}),
-            edited=False,
         ),
     )
 
@@ -136,7 +147,20 @@ class CompiledButUnused(Cause):
         in_place = isinstance(finding.where, Line) and _in_place(finding.where)
         why = "write model = torch.compile(model), and train with that"
         why += "" if in_place else "; model.compile() works in place for a class of your own"
-        yield Remedy(f"{self.id}#use", "call what was compiled", Safety.SAME_MATH, (), (), why)
+        edits: tuple[Edit, ...] = ()
+        if isinstance(finding.where, Line) and not in_place and _is_own(finding.where, run, tables):
+            edits = (CallFirst(finding.where.file, finding.where.line, "torch.compile", "compile"),)
+            why = "the module is compiled in place, since nobody takes what torch.compile returns"
+        yield Remedy(f"{self.id}#use", "call what was compiled", Safety.SAME_MATH, edits, (), why)
+
+
+def _is_own(where: Line, run: Run, tables: Tables) -> bool:
+    """Return whether the line is a statement that compiles a module of the project's own class: others stay uncompiled."""
+    asked = [one for one in run.ranks[0].facts.family("compile").values() if one.flag("model")]
+    at = [one for one in asked if tables.place(one.text("site") or "") == where]
+    made = [tables.place(f"{one.text('target')}:forward") for one in at]
+    own = bool(made) and all(line is not None and not is_library(line.file) for line in made)
+    return own and bool(_STATEMENT.match(where.code))
 
 
 def _in_place(where: Line) -> bool:

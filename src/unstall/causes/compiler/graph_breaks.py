@@ -35,12 +35,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import head_file
 from unstall.causes.compiler._asked import fuses
 from unstall.causes.compiler._uncompiled import COMPILED, LEFT_LOST, MOST_OF_PASS, held_ns, stakes_in, uncompiled_ns
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety, SetEnvironment
+from unstall.model.remedy import Edit, Remedy, Safety, SetAttribute, SetEnvironment
 from unstall.model.run import Fact, Facts, Place, Run, Sensor
 from unstall.model.tables import Compile, HotLine, Tables
 
@@ -193,7 +194,7 @@ _SCALED = """
 _PLAIN = """\
         for layer in self.layers:
             x = torch.tanh(layer(x))"""
-_ALSO = frozenset({"compiler/long-cold-start"})
+_ALSO = frozenset({"compiler/long-cold-start", "compiler/debug-backend"})
 
 
 class GraphBreaks(Cause):
@@ -283,10 +284,18 @@ class GraphBreaks(Cause):
         advice = said[0] if said else _OTHERWISE
         yield Remedy(f"{self.id}#move", advice[0], Safety.SAME_MATH, (), (), advice[1])
         if "capture_scalar_outputs" in reason:
-            edit = SetEnvironment("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS", "1")
+            edit = _capturing(run, tables)
             title = "let the compiler trace values read from tensors"
             why = "the value becomes a symbol of the graph; fused kernels may round differently"
             yield Remedy(f"{self.id}#scalars", title, Safety.SAME_MATH, (edit,), (), why)
+
+
+def _capturing(run: Run, tables: Tables) -> Edit:
+    """Return the edit that lets values read from tensors be traced: in the script, where it is known, else around it."""
+    file = head_file(run, tables)
+    if file is None:
+        return SetEnvironment("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS", "1")
+    return SetAttribute(file, "torch._dynamo.config.capture_scalar_outputs", True)
 
 
 def _title(line: _Broken) -> str:

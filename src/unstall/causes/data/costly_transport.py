@@ -24,11 +24,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
+from unstall.causes._configured import head_file
 from unstall.causes.data._input import LEAST_SAMPLES, heaviest, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import AddCall, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import LoaderUse, Tables
 
@@ -172,6 +173,7 @@ class CostlyTransport(Cause):
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
+        file = head_file(run, tables)
         yield Remedy(
             f"{self.id}#few-tensors",
             "Let the collate function return few tensors: stack or concatenate what it collects (with a tensor of offsets)",
@@ -182,5 +184,8 @@ class CostlyTransport(Cause):
             f"{self.id}#sharing-strategy",
             'torch.multiprocessing.set_sharing_strategy("file_system") shares tensors by name, without asking the worker',
             Safety.SAME_BITS,
+            (AddCall(file, "torch.multiprocessing.set_sharing_strategy", ("file_system",)),)
+            if file is not None
+            else (),
             why="only how memory is shared changes; what a killed worker leaves in /dev/shm stays until it is removed",
         )

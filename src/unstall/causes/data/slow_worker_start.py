@@ -23,11 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import place_of
+from unstall.causes._configured import trains_on_cpu
+from unstall.causes.data._input import loader_setting, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import LoaderUse, Tables
 
@@ -174,4 +175,10 @@ class SlowWorkerStart(Cause):
                 why="a tensor's storage is shared with a worker, Python objects are copied",
             )
         title = "Start the workers by fork where nothing forbids it (no GPU context, no threads of other libraries yet)"
-        yield Remedy(f"{self.id}#fork", title, Safety.SAME_BITS, why="a forked worker shares the dataset's memory")
+        why = "a forked worker shares the dataset's memory"
+        others = (use for use in tables.loaders if use.trains and use.workers and use.context not in (None, "fork"))
+        use = next(others, None)
+        edits: tuple[Edit, ...] = ()
+        if use is not None and trains_on_cpu(run):
+            edits = loader_setting(use, "multiprocessing_context", "fork", run, tables).edits
+        yield Remedy(f"{self.id}#fork", title, Safety.SAME_BITS, edits, why=why)

@@ -24,15 +24,21 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import head_file
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, RemoveCall, Safety
+from unstall.model.remedy import AddCall, Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Collections, Tables
 
 FULL = 2  # the generation that holds all that lived long
 LEAST_FULL = 3  # collections that came by themselves; fewer are chance
+THRESHOLDS = (
+    50_000,
+    20,
+    100,
+)  # of Python's 700 (2,000 since 3.13), 10 and 10: a full collection for 100 million new objects
 _STATEMENT = re.compile(r"^(?:\w+\.)*collect\(\s*\)\s*(?:#.*)?$")
 _MS = 1_000_000
 
@@ -212,6 +218,12 @@ print(round(loss.item(), 4), len(seen))
                 why="Call gc.collect(); gc.freeze() after the data and the model are made: what is alive then is never "
                 "visited again. Where the loop itself makes the objects, keep arrays instead of many small objects, or "
                 "raise gc.set_threshold.",
+            )  # fmt: skip
+            file = head_file(run, tables)
+            yield Remedy(
+                f"{self.id}#seldom", "let the interpreter collect garbage less often", Safety.SAME_BITS,
+                (AddCall(file, "gc.set_threshold", THRESHOLDS),) if file is not None else (),
+                why="what no cycle holds is freed as before; cycles, and the memory that they hold, are kept for longer",
             )  # fmt: skip
             return
         asks = asked[0].line

@@ -22,6 +22,7 @@ PyTorch Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization"; P
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,13 +32,14 @@ from unstall.causes._device import idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Copies, DeviceUse, Idle, Idling, Syncs, Tables
 
 EVERY = 0.5  # waits a step; what comes less often is no matter of every step
 OFTEN = 2  # waits in all; what is seen once may be the end of it all, where the result is read
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")  # the profiler waits like this where it starts and stops
+_STATEMENT = re.compile(r"^(?:\w+\.)*synchronize\([^()]*\)\s*(?:#.*)?$")
 BY_SIZE = ("nonzero", "masked_select", "unique", "where", "repeat_interleave", "index")
 
 _PICTURE = """
@@ -165,8 +167,11 @@ class SyncEveryStep(Cause):
                 "make them on the host, in the loader.",
             )  # fmt: skip
         elif any(operator.endswith(name) for name in WHOLE_DEVICE):
+            at = finding.where
+            alone = isinstance(at, Line) and at.framework is None and _STATEMENT.match(at.code)
             yield Remedy(
                 f"{self.id}#no-synchronize", "do not call torch.cuda.synchronize() in the loop", Safety.SAME_BITS,
+                (RemoveCall(at.file, at.line, "torch.cuda.synchronize"),) if isinstance(at, Line) and alone else (),
                 why="It is needed to time the device only; torch.cuda.Event times it without a wait.",
             )  # fmt: skip
         else:

@@ -28,6 +28,7 @@ import math
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import setting
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -215,9 +216,13 @@ print(round(loss.item(), 4))
         steps = advised_steps(saves, tables.steady_ns / max(1, tables.steady_steps))
         apart = max(1.0, saves.steps_between)
         guard = f"Guard the save with `if step % {steps} == 0`, and save once at the end"
-        by_hand = f"Set {where.key} to {steps}" if where.key else guard
+        how = setting(where.key, steps, run, tables) if where.key else None
+        by_hand = f"Set {where.key} to {steps}" if how is not None else guard
+        if how is not None and how.by_hand:
+            by_hand = how.by_hand[:1].upper() + how.by_hand[1:]
         yield Remedy(
             f"{self.id}#less-often", f"save every {steps} steps instead of every {apart:.0f}", Safety.SAME_BITS,
+            how.edits if how is not None else (),
             why=f"{by_hand}. A failure then costs at most the time of {steps} steps.",
         )  # fmt: skip
         yield Remedy(

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import setting
 from unstall.causes.io._writing import Source, by_library, trains
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
@@ -327,9 +328,13 @@ print(round(loss.item(), 4))
                 why="Open the file once, before the loop, and write one line a step (JSON lines, CSV); keep no list of "
                 "all steps.",
             )  # fmt: skip
-        key = f"Set {where.key} to {every}" if where.key else f"Guard it with `if step % {every} == 0`"
+        how = setting(where.key, every, run, tables) if where.key else None
+        key = f"Set {where.key} to {every}" if how is not None else f"Guard it with `if step % {every} == 0`"
+        if how is not None and how.by_hand:
+            key = how.by_hand[:1].upper() + how.by_hand[1:]
         yield Remedy(
             f"{self.id}#less-often", f"write every {every} steps", Safety.SAME_BITS,
+            how.edits if how is not None else (),
             why=f"{key}; what is computed only to be written belongs under the guard as well. Means over the steps "
             "between can be kept as tensors and written together.",
         )  # fmt: skip

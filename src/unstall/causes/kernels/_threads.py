@@ -7,9 +7,10 @@ import os
 import re
 from collections.abc import Iterator
 
+from unstall.causes._configured import is_library
 from unstall.model.finding import Environment, Finding, Line, Where
 from unstall.model.ledger import Phase
-from unstall.model.remedy import Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.run import Run
 from unstall.model.tables import Tables
 
@@ -73,7 +74,10 @@ def set_threads(cause: str, finding: Finding, threads: int, most: int) -> Iterat
         edits = (SetKeyword(where.file, where.line, "torch.set_num_threads", "int", threads, 0),)
     elif isinstance(where, Environment):
         edits = (SetEnvironment(where.variable, str(threads)),)
+    elif isinstance(where, Line) and not is_library(where.file):  # it sets a variable, which torch read as it came up
+        edits = (AddCall(where.file, "torch.set_num_threads", (threads,)),)
+        why = f"or leave the variable out: torch then takes one thread a core; {why}"
     else:
         why = f"set it to {threads}, or leave it out: torch then takes one thread a core; {why}"
-    knobs = (Knob("int", threads, 1, most, "powers"),) if edits else ()
+    knobs = () if not edits or isinstance(edits[0], AddCall) else (Knob("int", threads, 1, most, "powers"),)
     yield Remedy(f"{cause}#threads", f"{threads} intra-op thread(s)", Safety.SAME_MATH, edits, knobs, why)

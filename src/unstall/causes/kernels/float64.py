@@ -30,12 +30,13 @@ from unstall.causes.kernels._threads import IN_TORCH
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Tables
 
 MOSTLY = 0.5  # of the elements
 SAVED = (0.25, 0.45, 0.55)  # of the compute time: least, claimed, most
+_DEFAULT = re.compile(r"^(?:\w+\.)*set_default_dtype\([^()]*\)\s*(?:#.*)?$")
 _DOUBLE = re.compile(r"\.double\(\)|\btorch\.(float64|double)\b|['\"]float64['\"]")
 
 _PARTS = {(Phase.FORWARD, Activity.COMPUTE): 4_000_000, (Phase.BACKWARD, Activity.COMPUTE): 16_000_000}
@@ -138,7 +139,11 @@ print(loss.item())
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         why = "cast the data with .float() where it is made, keep the model in float32; losses differ in their digits"
-        yield Remedy(f"{self.id}#float32", "train in float32", Safety.CHANGES_TRAINING, (), (), why)
+        where = finding.where
+        edits: tuple[Edit, ...] = ()
+        if isinstance(where, Line) and _DEFAULT.match(where.code):
+            edits = (RemoveCall(where.file, where.line, "torch.set_default_dtype"),)
+        yield Remedy(f"{self.id}#float32", "train in float32", Safety.CHANGES_TRAINING, edits, (), why)
 
 
 def _share_of_doubles(run: Run) -> float:

@@ -30,12 +30,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import head_file
 from unstall.causes._device import percent, spread, total, where
 from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import AddCall, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import DeviceUse, Kernels, Tables
 
@@ -144,8 +145,11 @@ class FullPrecisionMatmul(Cause):
         kernels = tables.device.kernels if tables.device is not None else ()
         units = _units(run, kernels)
         if units.tf32:
+            file = head_file(run, tables)
+            call = "torch.set_float32_matmul_precision"
             yield Remedy(
                 f"{self.id}#tf32", 'torch.set_float32_matmul_precision("high")', Safety.CHANGES_TRAINING,
+                (AddCall(file, call, ("high",)),) if file is not None else (),
                 why="At the head of the script; convolutions have torch.backends.cudnn.allow_tf32 (on unless switched off). The "
                 "parameters stay float32; products round their inputs to 10 bits, which is less than rounding elsewhere: compare "
                 "a short training.",

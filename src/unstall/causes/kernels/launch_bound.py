@@ -31,7 +31,7 @@ from unstall.causes._device import DILATED, has_stacks, idle_stakes, percent, wh
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Edit, Remedy, Safety, SetKeyword
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import DeviceUse, Idle, Idling, Kernels, Tables
 
@@ -43,6 +43,7 @@ SHORT_GAP_NS = 500_000  # on the mean; an operator with its Python takes 10 to 1
 LATENCY_NS = (4_000, 50_000)  # from a launch to its begin on a stream that had run empty; 1 us where more was queued
 SHORT_KERNEL_NS = 100_000  # on the mean; the host launches ahead of longer ones
 NODE_NS = 1_500  # between two kernels of a replayed graph
+_FUSED = ("SGD", "Adam", "AdamW")  # optimizers that have a fused form on a GPU
 MOSTLY = 0.5  # of the idle time, to blame one line or one phase
 
 _PICTURE = """
@@ -148,6 +149,7 @@ class LaunchBound(Cause):
         in_optimizer = sum(stake.ns for stake in finding.stakes if stake.phase is Phase.OPTIMIZER)
         fused = Remedy(
             f"{self.id}#fused-optimizer", "one kernel for all parameters in the optimizer", Safety.SAME_MATH,
+            _fusing(run, tables),
             why="Pass fused=True (or foreach=True) to torch.optim's SGD, Adam or AdamW: a step of hundreds of small kernels "
             "becomes a few. Gradient clipping has foreach=True as well, and zero_grad(set_to_none=True) launches nothing.",
         )  # fmt: skip
@@ -166,6 +168,23 @@ class LaunchBound(Cause):
             why="The same launches then carry more work each: up to the batch at which the device is busy all the time, "
             "it takes no longer a step.",
         )  # fmt: skip
+
+
+def _fusing(run: Run, tables: Tables) -> tuple[Edit, ...]:
+    """Return the edits that fuse each optimizer that can be; none where a library makes one, or it is settled already."""
+    edits = []
+    for facts in run.ranks[0].facts.family("optimizer").values():
+        line, kind = tables.place(facts.text("site") or ""), facts.text("class")
+        if (
+            facts.text("library")
+            or line is None
+            or kind not in _FUSED
+            or facts.flag("fused")
+            or facts.flag("capturable")
+        ):
+            continue
+        edits.append(SetKeyword(line.file, line.line, f"torch.optim.{kind}", "fused", True))
+    return tuple(edits)
 
 
 def _is_launching(row: Idling) -> bool:

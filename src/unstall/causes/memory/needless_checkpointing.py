@@ -20,18 +20,23 @@ Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; PyTorch docum
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import trains_on_cpu
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import CallFirst, Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Recomputed, Tables
 
 FAR = 0.25  # of the memory in use; activations that are kept may take several times what the process has now
 LEAST_SAMPLES = 4
+_CALLS = re.compile(r"\bcheckpoint\s*\(")
+# keywords of torch.utils.checkpoint.checkpoint that do not go to the function
+_OF_CHECKPOINT = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 
 _AGAIN = Recomputed(
     Line("train.py", 33, "forward", "x = checkpoint(block, x, use_reentrant=False)"), 4_000_000, 500_000, 20
@@ -102,7 +107,6 @@ for step in range(60):
     opt.step()
 print(loss.item())
 """,
-            edited=False,
         ),
     )
 
@@ -110,7 +114,7 @@ print(loss.item())
         again, peak, has = tables.recomputed, _peak_bytes(run), _memory_bytes(run)
         if again is None or again.samples < LEAST_SAMPLES or again.spent_ns < LEAST_SHARE * tables.steady_ns:
             return
-        if peak is None or has is None or peak > FAR * has or not _on_cpu(run):
+        if peak is None or has is None or peak > FAR * has or not trains_on_cpu(run):
             return
         held = {entry: ns for entry, ns in tables.steady_parts.items() if entry[0] is Phase.BACKWARD}
         share = again.spent_ns / max(1, sum(held.values()))
@@ -136,7 +140,11 @@ print(loss.item())
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         why = "call the block itself, or checkpoint fewer blocks; memory grows by the activations that are then kept"
-        yield Remedy(f"{self.id}#direct", "call the blocks without a checkpoint", Safety.SAME_BITS, (), (), why)
+        where = finding.where
+        edits: tuple[Edit, ...] = ()
+        if isinstance(where, Line) and where.framework is None and _CALLS.search(where.code):
+            edits = (CallFirst(where.file, where.line, "torch.utils.checkpoint.checkpoint", dropped=_OF_CHECKPOINT),)
+        yield Remedy(f"{self.id}#direct", "call the blocks without a checkpoint", Safety.SAME_BITS, edits, (), why)
 
 
 def _peak_bytes(run: Run) -> float | None:
@@ -150,8 +158,3 @@ def _peak_bytes(run: Run) -> float | None:
 def _memory_bytes(run: Run) -> float | None:
     known = [run.facts.number(f"machine.{name}") for name in ("memory_bytes", "memory_limit_bytes")]
     return min((number for number in known if number), default=None)
-
-
-def _on_cpu(run: Run) -> bool:
-    devices = [facts.known.get("devices") for facts in run.ranks[0].facts.family("parameters").values()]
-    return all(not isinstance(names, list) or set(names) <= {"cpu"} for names in devices)

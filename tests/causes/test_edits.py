@@ -1,0 +1,103 @@
+"""Which remedies of the causes are edits, and that they fall back to words where the place is not sure."""
+
+from dataclasses import replace
+
+import pytest
+
+from unstall import causes
+from unstall.model.case import Fires
+from unstall.model.finding import Line
+from unstall.model.remedy import AddCall, CallFirst, RemoveCall, SetAttribute, SetEnvironment, SetKeyword
+from unstall.testing.contract import said_of
+
+CAUSES = {cause.id: cause for cause in causes.load()}
+TRAINER = "/lib/python3.11/site-packages/transformers/trainer.py:1576:train"
+KEY = "TrainingArguments.dataloader_num_workers"
+MADE = {"key": "TrainingArguments", "class": "transformers.training_args.TrainingArguments", "library": ""}
+PARSED = {**MADE, "library": "/lib/site-packages/transformers/hf_argparser.py:345:parse_args_into_dataclasses"}
+OPTIMIZER = {"parameters:0": {"site": "train.py:20:main", "class": "AdamW", "devices": ["cpu"]}}
+
+
+def remedies_of(cause, facts=None, number=0, change=lambda tables: tables):
+    """Return the remedies of a cause's drawn case that fires, with more facts and other tables."""
+    cases = [case for case in CAUSES[cause].cases if isinstance(case, Fires)]
+    given = cases[number].given
+    given = replace(given, facts={**given.facts, **(facts or {})}, tables=change(dict(given.tables)))
+    return said_of(CAUSES[cause], replace(cases[number], given=given)).remedies[0]
+
+
+def of_trainer(tables):
+    (use,) = tables["loaders"]
+    return {**tables, "loaders": (replace(use, site=Line("train.py", 40, "", "", TRAINER, KEY)),)}
+
+
+def test_a_loader_of_a_framework_is_set_in_the_call_that_makes_its_configuration():
+    remedy, *_ = remedies_of(
+        "data/starved-loader", {"configured:0": {**MADE, "site": "train.py:9:main"}}, 0, of_trainer
+    )
+    (edit,) = remedy.edits
+    assert isinstance(edit, SetKeyword)
+    assert (edit.line, edit.call, edit.keyword) == (9, MADE["class"], "dataloader_num_workers")
+    assert remedy.knobs[0].keyword == edit.keyword and remedy.title == f"{KEY}={edit.value}"
+
+
+def test_where_a_parser_makes_the_configuration_the_remedy_says_which_flag_to_start_with():
+    facts = {"configured:0": {**PARSED, "site": "train.py:9:main"}}
+    remedy, *_ = remedies_of("data/starved-loader", facts, 0, of_trainer)
+    assert remedy.edits == () and remedy.knobs == ()
+    assert "start the command with --dataloader_num_workers " in remedy.why
+
+
+def test_a_loader_of_the_users_own_is_set_at_its_line():
+    remedy, *_ = remedies_of("data/starved-loader")
+    assert remedy.edits[0].call == "torch.utils.data.DataLoader" and remedy.edits[0].position == 5
+
+
+def test_a_checkpointed_block_is_called_itself():
+    remedy, *_ = remedies_of("memory/needless-checkpointing")
+    (edit,) = remedy.edits
+    assert isinstance(edit, CallFirst) and edit.method == "" and "use_reentrant" in edit.dropped
+
+
+def test_garbage_is_collected_less_often_where_nobody_asks_for_it():
+    freeze, seldom = remedies_of("host/collecting-garbage", OPTIMIZER, 1)
+    assert freeze.edits == ()
+    assert [(edit.call, edit.arguments[0]) for edit in seldom.edits] == [("gc.set_threshold", 50_000)]
+    asked, *_ = remedies_of("host/collecting-garbage", OPTIMIZER)
+    assert [type(edit) for edit in asked.edits] == [RemoveCall]
+
+
+@pytest.mark.parametrize(
+    "cause, kind, name",
+    [
+        ("kernels/full-precision-matmul", AddCall, "torch.set_float32_matmul_precision"),
+        ("data/costly-transport", AddCall, "torch.multiprocessing.set_sharing_strategy"),
+    ],
+)
+def test_settings_stand_at_the_head_of_the_file_that_makes_the_optimizer(cause, kind, name):
+    found = [edit for remedy in remedies_of(cause, OPTIMIZER) for edit in remedy.edits]
+    assert [(type(edit), edit.file, edit.call) for edit in found] == [(kind, "train.py", name)]
+    library = {"parameters:0": {"site": "/lib/python3.11/site-packages/a/b.py:20:main"}}
+    assert not [edit for remedy in remedies_of(cause, library) for edit in remedy.edits]
+
+
+def test_fused_optimizers_are_those_that_the_user_made():
+    def fused(facts):
+        return [e for remedy in remedies_of("kernels/launch-bound", facts) for e in remedy.edits]
+
+    made = {"class": "AdamW", "site": "train.py:20:main", "library": ""}
+    assert [(edit.line, edit.call, edit.keyword) for edit in fused({"optimizer:0": made})] == [
+        (20, "torch.optim.AdamW", "fused")
+    ]
+    for other in ({"class": "LBFGS"}, {"library": "/lib/site-packages/x.py:1:f"}, {"fused": True}):
+        assert fused({"optimizer:0": {**made, **other}}) == []
+
+
+def test_no_edit_names_a_file_of_a_library():
+    kinds = (SetKeyword, RemoveCall, CallFirst, AddCall, SetAttribute)
+    for cause in CAUSES.values():
+        for case in [case for case in cause.cases if isinstance(case, Fires)]:
+            for remedies in said_of(cause, case).remedies:
+                edits = [edit for remedy in remedies for edit in remedy.edits]
+                assert all(isinstance(edit, (*kinds, SetEnvironment)) for edit in edits)
+                assert not [e for e in edits if isinstance(e, kinds) and "site-packages" in e.file]
