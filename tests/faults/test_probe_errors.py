@@ -9,7 +9,11 @@ import pytest
 
 import unstall.probes
 
-PROBES = sorted(info.name for info in pkgutil.iter_modules(unstall.probes.__path__) if not info.name.startswith("_"))
+PROBES = sorted(
+    info.name
+    for info in pkgutil.iter_modules(unstall.probes.__path__)
+    if not info.ispkg and not info.name.startswith("_")
+)
 
 # What the probes named in BROKEN call of the recorder raises: at the end of what they time (CLOSING), or before it.
 BREAK = """

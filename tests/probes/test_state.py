@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from unstall.probes import _state  # noqa: E402
-from unstall.probes.capture import Losses, bits_of  # noqa: E402
-from unstall.probes.lockstep import perturb, strided  # noqa: E402
-from unstall.probes.shrinking import Epoch, whole  # noqa: E402
+from unstall.probes.trial import _state  # noqa: E402
+from unstall.probes.trial.capture import Losses, bits_of  # noqa: E402
+from unstall.probes.trial.lockstep import perturb, strided  # noqa: E402
+from unstall.probes.trial.shrinking import Epoch, whole  # noqa: E402
 
 
 class Updated:

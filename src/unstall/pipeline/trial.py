@@ -30,8 +30,7 @@ from unstall.readers import captured
 from unstall.readers import recording as reader
 from unstall.remedies import override
 
-# probes of a trial; the others would only cost time
-NEEDED = ("backward", "optimizers", "capture", "seeding", "shrinking", "lockstep")
+NEEDED = ("backward", "optimizers")  # probes beside a trial's own; the others would only cost time
 MOST_STEPS = 3900  # the recorder writes so many one by one
 WAIT_S, WAIT_SHARE = 20.0, 1 / 8  # for other programs to end, before a trial; and at most, of the budget
 THROTTLED_SHARE = 0.02  # of the wall time

@@ -10,7 +10,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from unstall.probes._recorder import Probe, Recorder
@@ -26,18 +26,28 @@ def start(recording: str, injected_ns: int, when: Callable[[str, Callable[[Modul
     """
     recorder = Recorder(recording, injected_ns)
     recorder.when = when
-    only = recorder.config.get("only")  # a trial's light recorder
-    for info in pkgutil.iter_modules(__path__):
-        wanted = info.name not in recorder.without and (not isinstance(only, list) or info.name in only)
-        if wanted and not info.name.startswith("_"):
-            _arrange(recorder, info.name, when)
+    for name in _names(recorder):
+        _arrange(recorder, name, when)
     os.register_at_fork(after_in_child=recorder.reset_in_child)
     recorder.announce()
     return recorder
 
 
+def _names(recorder: Recorder) -> Iterator[str]:
+    """Yield the modules of the probes that are wanted, by their names below this folder."""
+    only = recorder.config.get("only")  # a trial's recorder is a light one
+    for info in pkgutil.iter_modules(__path__):
+        wanted = info.name not in recorder.without and (not isinstance(only, list) or info.name in only)
+        if wanted and not info.ispkg and not info.name.startswith("_"):
+            yield info.name
+    if "trial" in recorder.config:
+        for info in pkgutil.iter_modules([os.path.join(__path__[0], "trial")]):
+            if not info.name.startswith("_"):
+                yield f"trial.{info.name}"
+
+
 def _arrange(recorder: Recorder, name: str, when: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
-    probe = Probe(name, recorder)
+    probe = Probe(name.rpartition(".")[2], recorder)
     with probe.guard():
         module = importlib.import_module(f"{__name__}.{name}")
 

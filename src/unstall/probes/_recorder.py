@@ -20,8 +20,8 @@ from unstall.probes._accounting import MOST_MARKS, Accounting
 from unstall.probes._limits import Limits
 
 if TYPE_CHECKING:
-    from unstall.probes.capture import Losses
     from unstall.probes.loaders import Loaders
+    from unstall.probes.trial.capture import Losses
 
 DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so that a long run stays small
 WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single steps in every so much time

@@ -25,11 +25,14 @@ MOST_REASONS = 500
 MOST_BREAKS = 200
 MOST_SITES = 500  # calls of torch.compile that are told one by one
 MOST_LIMITS = 50
+MOST_FAILURES = 50
+STANCE_AT = 8  # step at whose end the compiler's stance is read, once
 MOST_WORDS = 300  # characters of a reason
 # What a break's report holds, torch 2.6 to 2.13: the reason, then the frames that led to it, then the compiler's own.
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
 _REASON = re.compile(r"^(?:Graph Break )?Reason:[ \t]*", re.MULTILINE)
 _FUNCTION = re.compile(r"^'(\S+)' \((.+):(\d+)\)$")  # as the compiler names one where it gives up
+_FAILED = re.compile(r"^WON'T CONVERT (\S+) (.+) line (\d+)")  # an error that suppress_errors keeps from the user
 _OPENINGS = ("Encountered graph break", "Failed to handle graph break", "Graph break under GenericContextWrapping")
 _SKIPS = ("Skipping the function", "torch.compile will skip", "WON'T CONVERT", "Graph break in a loop")
 
@@ -48,12 +51,14 @@ class Compiling:
         self.reasons = 0
         self.breaks = 0
         self.limits = 0
+        self.failures = 0
         self.pieces = Pieces(probe)
         logging.getLogger("torch._dynamo.convert_frame").addFilter(self.overhear)
         self.recorder.when("torch._dynamo.callback", self.watch_windows)
         original = torch._logging.trace_structured
         torch._logging.trace_structured = self.tap(original)
         torch.compile = self.remembering(torch.compile)
+        self.recorder.at_step.append((probe, self.look))
 
     def watch_windows(self, module: Any) -> None:
         with self.probe.guard():
@@ -150,10 +155,31 @@ class Compiling:
 
     def overhear(self, record: logging.LogRecord) -> bool:
         """Note where the compiler says that it gives up a function for good; the record goes on as it is."""
-        if self.probe.on and self.limits < MOST_LIMITS and "hit config." in str(record.msg):
-            with self.probe.guard():
+        if not self.probe.on:
+            return True
+        with self.probe.guard():
+            said = str(record.msg)
+            if self.limits < MOST_LIMITS and "hit config." in said:
                 self.hear_limit(record.args if isinstance(record.args, tuple) else ())
+            elif self.failures < MOST_FAILURES and (match := _FAILED.match(said)):
+                self.recorder.fact(
+                    {
+                        f"compile_failed:{self.failures}": {
+                            "frame": f"{match[2]}:{match[3]}:{match[1]}",
+                            "reason": error_of(said),
+                            "step": self.recorder.step,
+                        }
+                    }
+                )
+                self.failures += 1
         return True
+
+    def look(self, step: int) -> None:
+        """Tell a stance other than the usual, as `torch.compiler.set_stance("force_eager")`."""
+        if step == STANCE_AT:
+            stance = getattr(getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None), "stance", "default")
+            if stance != "default":
+                self.recorder.fact({"compiler.stance": str(stance)})
 
     def hear_limit(self, args: tuple[object, ...]) -> None:
         named = next((match for arg in args if (match := _FUNCTION.match(str(arg)))), None)
@@ -252,6 +278,13 @@ def broken_at(report: str) -> tuple[str, str]:
             return place, library
         library = library or place
     return "", library
+
+
+def error_of(report: str) -> str:
+    """Return the error that *report* ends its traceback with: its type and first words, and those of what raised it."""
+    lines = [line.strip() for line in report.rpartition("Traceback (most recent call last)")[2].splitlines()[1:]]
+    said = [line for line in lines if re.match(r"^[\w.]+: \S", line)]
+    return " ".join(said[:2])[:MOST_WORDS]
 
 
 def reason_of(report: str) -> str:
