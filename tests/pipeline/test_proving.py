@@ -76,6 +76,25 @@ def test_a_faster_remedy_whose_losses_differ_is_not_called_faster():
     assert proof.equality is not None and not proof.equality.held
 
 
+def test_where_no_losses_were_kept_it_is_not_told_and_so_inconclusive():
+    proof = proved(Planned({None: 20, 4: 10}, losses={None: np.zeros(0), 4: np.zeros(0)}))
+    assert proof.verdict is Verdict.INCONCLUSIVE
+    assert proof.equality is not None and not proof.equality.told and "no losses" in proof.because
+
+
+def test_where_the_seeds_scatter_too_much_more_seeds_are_asked_before_it_is_left_open():
+    class Scattered(Planned):
+        def make(self, ask):
+            made = super().make(ask)
+            losses = 2 + np.random.default_rng(self.launched).normal(0, 1.0) + np.linspace(0, -0.01, 80)
+            return replace(made, captured=Captured(losses, "", epochs=3))
+
+    bench = Scattered({None: 20, 4: 10})
+    proof = proved(bench, replace(WORKERS, safety=Safety.SAME_DISTRIBUTION))
+    assert len(bench.asks) > 2 * 4
+    assert proof.verdict in (Verdict.FASTER, Verdict.INCONCLUSIVE)
+
+
 def test_a_slower_remedy_costs_no_trial_of_whether_it_trains_the_same():
     bench = Planned({None: 20, 4: 24})
     proved(bench)

@@ -68,7 +68,7 @@ def proof_to_json(proof: Proof) -> dict[str, object]:
         "step": ratio_to_json(proof.step),
         "equality": None
         if equality is None
-        else {"how": equality.how.name, "held": equality.held, "because": equality.because},
+        else {"how": equality.how.name, "held": equality.held, "because": equality.because, "told": equality.told},
         "tried": [asdict(tried) for tried in proof.tried],
         "predicted_low": proof.predicted_low,
         "predicted_high": proof.predicted_high,
@@ -145,7 +145,8 @@ def _equality(record: object) -> Equality | None:
     held = given.any("held")
     if not isinstance(held, bool):
         raise NotAProof(f"Whether an equality held is expected to be true or false, not {held!r}.")
-    return Equality(given.member("how", Compared), held, given.text("because"))
+    told = not (isinstance(record, dict) and record.get("told") is False)
+    return Equality(given.member("how", Compared), held, given.text("because"), told)
 
 
 def _tried(record: object) -> Tried:

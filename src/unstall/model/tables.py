@@ -195,13 +195,23 @@ class Growth:
 
     Attributes:
         first_bytes, last_bytes: at its first and at its last look; batches: batches made between them.
+        copied_bytes: what of the growth it had shared with the training before: written to, a page is copied.
+        swapped_bytes: swapped out at its last look.
+        stalled_share: of the time between the looks in which some task of the machine was held up for memory.
         workers: how many that is.
     """
 
     first_bytes: int
     last_bytes: int
+    copied_bytes: int
+    swapped_bytes: int
     batches: int
+    stalled_share: float
     workers: int
+
+    @property
+    def grown_bytes(self) -> int:
+        return max(0, self.last_bytes - self.first_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -661,6 +671,9 @@ class Tables(Protocol):
     @property
     def input_safety(self) -> Safety:
         """What changing the number of workers may do to this training."""
+
+    def set_at(self, name: str) -> Line | None:
+        """Return the line that sets a configuration or variable *name*, in a file that asks for compilation, or None."""
 
     def place(self, text: str) -> Line | None:
         """Return the line that a recorded ``FILE:LINE:FUNCTION`` names, with its code."""

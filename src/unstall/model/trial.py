@@ -147,11 +147,17 @@ class Equality:
     Attributes:
         held: whether it did, as far as *how* asks.
         because: one sentence with the numbers, as ``240 losses and the parameters are equal bit for bit over 3 epochs``.
+        told: False where what was captured tells neither: no losses, too few seeds.
     """
 
     how: Compared
     held: bool
     because: str
+    told: bool = True
+
+    def __post_init__(self) -> None:
+        if self.held and not self.told:
+            raise ValueError("what is not told did not hold")
 
 
 @dataclass(frozen=True, slots=True)

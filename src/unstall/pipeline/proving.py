@@ -29,6 +29,7 @@ SHRUNK = 4  # batches an epoch is cut to, where boundaries of epochs are wanted
 SHRUNK_EPOCHS = 3
 POINTS = (1, 4, 10)  # steps that both arms make from the same state
 ENVELOPES = 2  # runs whose parameters are moved by one unit in the last place
+MOST_SEEDS = 10  # pairs, where the band of the seeds is too wide to tell
 SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the training stayed the same
 
 
@@ -147,9 +148,13 @@ class Prover:
         if verdict is not Verdict.FASTER:
             return self._closed(proof)
         same = self._same(remedy, pairs, length)
+        proof = replace(
+            self._proof(one, pairs, verdict, tried, because), equality=same
+        )  # seeds may have asked for pairs
         if not same.held:
-            return self._closed(replace(proof, verdict=Verdict.TRAINED_DIFFERENTLY, equality=same))
-        return self._closed(replace(proof, verdict=Verdict.FASTER, equality=same))
+            verdict = Verdict.TRAINED_DIFFERENTLY if same.told else Verdict.INCONCLUSIVE
+            return self._closed(replace(proof, verdict=verdict, because=same.because))
+        return self._closed(replace(proof, verdict=Verdict.FASTER))
 
     def against(
         self, base: tuple[Edit, ...], edits: tuple[Edit, ...], measure: Measure, length: Length, what: str, least: int
@@ -245,14 +250,26 @@ class Prover:
     # ------------------------------------------------------------ trained the same
 
     def _same(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
-        bases, with_it = ([getattr(pair, arm).captured for pair in pairs.pairs] for arm in ("base", "remedy"))
+        bases, with_it = _captured(pairs)
         if remedy.safety is Safety.CHANGES_TRAINING:
             return equality.curves(bases, with_it)
         if remedy.safety is Safety.SAME_DISTRIBUTION:
-            return equality.seeds(bases, with_it)
+            return self._same_draws(remedy, pairs, length)
         if remedy.safety is Safety.SAME_BITS:
             return self._same_bits(remedy, pairs, length, bases, with_it)
         return self._lockstep(remedy, pairs, length)
+
+    def _same_draws(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
+        """Compare with the band of seeds; while it does not tell, make more pairs, each of another seed."""
+        same = equality.seeds(*_captured(pairs))
+        while not same.told and len(pairs.pairs) < MOST_SEEDS:
+            self._tell(f"{remedy.title}: do only the draws differ?", pairs, MOST_SEEDS)
+            self._afford(2 * length.expected_s)
+            pair = pairs.make()
+            if pair.base.error or pair.remedy.error:
+                break
+            same = equality.seeds(*_captured(pairs))
+        return same
 
     def _same_bits(
         self, remedy: Remedy, pairs: Pairs, length: Length, bases: Sequence[Captured], with_it: Sequence[Captured]
@@ -328,6 +345,11 @@ class Prover:
                          proof.verdict)
             )  # fmt: skip
         return proof
+
+
+def _captured(pairs: Pairs) -> tuple[list[Captured], list[Captured]]:
+    """Return what the two arms of all pairs kept, disturbed or not: time does not matter to it."""
+    return [pair.base.captured for pair in pairs.pairs], [pair.remedy.captured for pair in pairs.pairs]
 
 
 def _problem(trial: Trial, remedy: Remedy, before: int) -> str:

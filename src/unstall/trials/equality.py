@@ -56,7 +56,9 @@ def bits(base: Captured, remedy: Captured, least_epochs: int = 2) -> Equality:
     trouble = _unlike(base, remedy)
     a_L, b_L = base.losses_L, remedy.losses_L
     scalars = int((~np.isnan(a_L)).sum())
+    told = _kept(base, remedy)
     if not trouble and not scalars:
+        told = False
         trouble = f"none of the {a_L.size} backward passes started from a number, so there are no losses to compare"
     if not trouble:
         differ = (a_L.view(np.uint64) != b_L.view(np.uint64)) & ~(np.isnan(a_L) & np.isnan(b_L))
@@ -67,16 +69,18 @@ def bits(base: Captured, remedy: Captured, least_epochs: int = 2) -> Equality:
                 f"{a_L[at]:.9g} without the remedy, {b_L[at]:.9g} with it"
             )
         elif not (base.parameters and remedy.parameters):
+            told = False
             trouble = f"{scalars} losses are equal, but the final parameters could not be read{_notes(base, remedy)}"
         elif base.parameters != remedy.parameters:
             trouble = f"{scalars} losses are equal bit for bit, but the final parameters are not"
         elif base.through_loader and min(base.epochs, remedy.epochs) < least_epochs:
+            told = False
             trouble = (
                 f"{scalars} losses and the parameters are equal bit for bit, but over {min(base.epochs, remedy.epochs)} "
                 f"epoch boundaries only, and {least_epochs} are asked for"
             )
     if trouble:
-        return Equality(Compared.BITS, False, trouble)
+        return Equality(Compared.BITS, False, trouble, told)
     over = f" over {base.epochs + 1} epochs" if base.through_loader else ""
     return Equality(Compared.BITS, True, f"{scalars} losses and the parameters are equal bit for bit{over}")
 
@@ -87,9 +91,10 @@ def lockstep(base: Captured, remedy: Captured, envelopes: Sequence[Captured]) ->
     Args:
         base: saved the state before each point; *remedy* and *envelopes* loaded it, the latter moved it.
     """
-    trouble = _unlike(base, remedy) or _no_points(base, remedy, envelopes)
-    if trouble:
-        return Equality(Compared.LOCKSTEP, False, trouble)
+    if trouble := _unlike(base, remedy):
+        return Equality(Compared.LOCKSTEP, False, trouble, _kept(base, remedy))
+    if trouble := _no_points(base, remedy, envelopes):
+        return Equality(Compared.LOCKSTEP, False, trouble, told=False)
     errors = [error for step in sorted(base.updates) for error in _errors(step, base, remedy, envelopes)]
     first = _relative(np.array([base.losses_L[0]]), np.array([remedy.losses_L[0]]))
     if not math.isnan(first):  # a loss is less sensitive than the gradients are
@@ -114,11 +119,13 @@ def seeds(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
     Args:
         bases, remedies: one a seed; those of the same place have the same seed.
     """
-    trouble = _too_few(bases, remedies)
+    trouble = ""
     for base, remedy in zip(bases, remedies):
         trouble = trouble or _unlike(base, remedy) or _other_samples(bases, base, remedy) or _diverged(base, remedy)
     if trouble:
-        return Equality(Compared.SEEDS, False, trouble)
+        return Equality(Compared.SEEDS, False, trouble, _kept(*bases, *remedies))
+    if few := _too_few(bases, remedies):
+        return Equality(Compared.SEEDS, False, few, told=False)
     a_N, b_N = _ends(bases), _ends(remedies)
     level = 1 - ALPHA / 4  # two-sided, two tests
     spread = float(a_N.std(ddof=1)) * math.sqrt(1 / a_N.size + 1 / b_N.size)
@@ -147,7 +154,7 @@ def seeds(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
             f"the seeds alone scatter the losses so much that only a difference of {seen:.2g} would be seen, and the "
             f"training learns {_learned(bases):.2g} meanwhile; more steps or seeds would tell"
         )
-        return Equality(Compared.SEEDS, False, because)
+        return Equality(Compared.SEEDS, False, because, told=False)
     because = f"the last third of the losses is {ends}, over {a_N.size} and {b_N.size} seeds; {seen:.2g} apart would have been seen"
     return Equality(Compared.SEEDS, True, because + _same_samples(bases, remedies))
 
@@ -158,7 +165,7 @@ def curves(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
     It does not hold where there is nothing to show, or where the loss is no number any more with the remedy.
     """
     if not all(_finite(one.losses_L).size for one in (*bases, *remedies)) or not bases or not remedies:
-        return Equality(Compared.CURVES, False, "no losses were captured, so there is nothing to show")
+        return Equality(Compared.CURVES, False, "no losses were captured, so there is nothing to show", told=False)
     for base, remedy in zip(bases, remedies):
         if np.isinf(remedy.losses_L).any() or (remedy.losses_L.size == base.losses_L.size and _diverged(base, remedy)):
             return Equality(Compared.CURVES, False, "with the remedy the loss is no number any more")
@@ -169,6 +176,11 @@ def curves(bases: Sequence[Captured], remedies: Sequence[Captured]) -> Equality:
     ends = f"{b_N.mean():.4g} with the remedy{where}, and {band} without"
     because = f"the last third of the losses is {ends}; the training is meant to change"
     return Equality(Compared.CURVES, True, because)
+
+
+def _kept(*runs: Captured) -> bool:
+    """Return whether each run kept losses; where one did not, nothing is told."""
+    return all(run.losses_L.size for run in runs)
 
 
 def _unlike(base: Captured, remedy: Captured) -> str:
