@@ -6,6 +6,7 @@ import pytest
 
 from unstall.accounts.samples import draws_of, growth_of, reads_of, repeats_of
 from unstall.model.run import Facts
+from unstall.model.tables import Growth
 from unstall.readers._looks import looks
 from unstall.readers.wire import Process
 
@@ -75,12 +76,33 @@ def test_draws_that_were_not_observed_are_not_known() -> None:
     assert draws_of(Facts(), Facts(), 1, 1, 0, "") is None
 
 
+def growth(*workers: list[list[int]]) -> Growth | None:
+    memory = {str(pid): looks for pid, looks in enumerate(workers)}
+    return growth_of(range(len(workers)), Facts({"memory": memory}))  # type: ignore[dict-item]
+
+
 def test_growth_is_from_the_first_look_to_the_last_of_workers_with_two() -> None:
-    memory = {"7": [[0, 8, 100, 60], [9, 40, 500, 80]], "8": [[0, 8, 300, 60], [9, 24, 500, 80]], "9": [[0, 8, 1, 1]]}
-    growth = growth_of([7, 8, 9], Facts({"memory": memory}))  # type: ignore[dict-item]
-    assert growth is not None
-    assert (growth.first_bytes, growth.last_bytes, growth.batches, growth.workers) == (200, 500, 24, 2)
-    assert growth_of([9], Facts({"memory": memory})) is None  # type: ignore[dict-item]
+    found = growth(
+        [[0, 8, 100, 900, 0, 0], [500, 16, 0, 0, 0, 0], [1000_000, 40, 500, 900, 6, 100]],
+        [[0, 8, 300, 900, 0, 0], [1000_000, 24, 500, 900, 0, 300]],
+        [[0, 8, 1, 1, 0, 0]],
+    )
+    assert found is not None
+    assert (found.first_bytes, found.last_bytes, found.grown_bytes) == (200, 500, 300)
+    assert (found.swapped_bytes, found.batches, found.workers) == (3, 24, 2)
+    assert found.stalled_share == pytest.approx(0.2)
+
+
+def test_a_page_that_was_shared_and_is_written_to_is_copied_and_new_memory_is_not() -> None:
+    copies, adds = (growth([[0, 8, 100, 900, 0, 0], [9, 16, 400, rss, 0, 0]]) for rss in (900, 1200))
+    assert copies is not None
+    assert adds is not None
+    assert (copies.copied_bytes, adds.copied_bytes) == (300, 0)
+
+
+@pytest.mark.parametrize("looks", [[], [[0, 8, 1, 1, 0, 0]], [[1], [2]], [None, None], 4])
+def test_one_look_is_no_growth(looks: object) -> None:
+    assert growth(looks) is None  # type: ignore[arg-type]
 
 
 def test_what_processes_told_is_joined(tmp_path: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -180,9 +181,24 @@ def test_most_batches_are_not_looked_at() -> None:
 
 
 def test_memory_that_a_process_holds_for_itself_grows_with_what_it_makes() -> None:
-    before, _ = memory_of()
-    held = bytearray(b"x" * 30_000_000)
-    after, shared_out = memory_of()
+    before, held, _ = memory_of()
+    more = bytearray(b"x" * 30_000_000)
+    after, all_held, _ = memory_of()
     assert after - before >= 25_000_000
-    assert shared_out >= after - before
-    del held
+    assert all_held - held >= 25_000_000
+    del more
+
+
+def test_memory_that_a_forked_process_writes_to_is_copied() -> None:
+    shared = bytearray(b"x" * 40_000_000)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        before, held, _ = memory_of()
+        shared[::4096] = b"y" * len(shared[::4096])
+        after, all_held, _ = memory_of()
+        os.write(writer, f"{after - before} {all_held - held}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    grown, more = map(int, os.read(reader, 100).split())
+    assert grown >= 30_000_000 > 10_000_000 > more

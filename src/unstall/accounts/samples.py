@@ -70,16 +70,21 @@ def draws_of(loader: Facts, told: Facts, restarts: int, batches: int, eager_ns: 
 def growth_of(workers: Iterable[int], facts: Facts) -> Growth | None:
     """Return how the memory of *workers* (pids) grew, from the fact ``memory``."""
     memory = facts.known.get("memory")
-    grown: list[tuple[int, int, int]] = []
+    grown: list[tuple[float, ...]] = []
     for pid in workers:
         looks = memory.get(str(pid)) if isinstance(memory, dict) else None
         if isinstance(looks, list) and len(looks) > 1:
             first, last = (_whole(looks[n]) for n in (0, -1))
-            grown.append((first[2], last[2], last[1] - first[1]))
+            if len(first) == len(last) == 6:
+                more = max(0, last[2] - first[2])
+                copied = max(0, more - max(0, last[3] - first[3]))
+                stalled = 1000 * (last[5] - first[5]) / max(1, last[0] - first[0])
+                grown.append((first[2], last[2], copied, last[4], last[1] - first[1], stalled))
     if not grown:
         return None
-    before, after, batches = (int(column) for column in np.mean(np.array(grown), axis=0))
-    return Growth(before, after, batches, len(grown))
+    *sizes, batches, stalled = np.mean(np.array(grown), axis=0)
+    before, after, copied, swapped = (int(size) for size in sizes)
+    return Growth(before, after, copied, swapped, int(batches), float(min(1.0, stalled)), len(grown))
 
 
 def pids_of(number: int, rank: Rank) -> list[int]:

@@ -29,7 +29,8 @@ READS_UNTIL, READS_ONE_IN = 8, 16  # batches whose reads are counted: the first,
 OPEN_AFTER = 4  # batches looked at: by then a dataset has opened what it keeps open
 MEMORY_FROM = 8  # batches of a worker; its memory is looked at here, and each time their number has doubled
 LEAST_APART_NS = 1_000_000_000
-MEMORY_COST = 500  # a look takes at most one part in so many of the time since the one before
+MEMORY_COST_AT_FIRST, MEMORY_COST = 20, 100  # a look takes at most one part in so many of the time since the one before
+MOST_PAGES = 4_194_304  # of 4 kB: 16 GB; a look takes 50 to 100 ms where 1 GB is held, and the worker stands still
 
 
 class Samples:
@@ -158,22 +159,34 @@ class Memory:
         if count < self.due or now < self.after_ns or not self.probe.on:
             return
         with self.probe.guard():
-            own, shared_out = memory_of()
-            took = time.monotonic_ns() - now
             self.due, self.looks = 2 * count, self.looks + 1
-            self.after_ns = now + max(LEAST_APART_NS, MEMORY_COST * took)
-            self.recorder.fact({f"memory:{self.looks}": [now, count, own, shared_out]})
+            with open("/proc/self/statm", encoding="ascii") as file:
+                if int(file.read().split()[1]) > MOST_PAGES:
+                    return
+            sizes, stalled = memory_of(), stalled_us("memory")
+            took = time.monotonic_ns() - now
+            self.after_ns = now + max(LEAST_APART_NS, took * (MEMORY_COST if self.looks > 1 else MEMORY_COST_AT_FIRST))
+            self.recorder.fact({f"memory:{self.looks}": [now, count, *sizes, stalled]})
 
 
-def memory_of() -> tuple[int, int]:
-    """Return the bytes that are this process's alone, and its share of all that it holds.
+def memory_of() -> tuple[int, int, int]:
+    """Return the bytes that are this process's alone, all that it holds in memory, and what of it was swapped out.
 
-    Source: /proc/self/smaps_rollup, Private_* and Pss.
+    Source: /proc/self/smaps_rollup: Private_*, Rss, Swap.
     """
     with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as file:
         sizes = {line.split(":")[0]: int(line.split()[1]) for line in file if line.endswith("kB\n")}
     own = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
-    return 1024 * own, 1024 * sizes.get("Pss", 0)
+    return 1024 * own, 1024 * sizes.get("Rss", 0), 1024 * sizes.get("Swap", 0)
+
+
+def stalled_us(what: str) -> int:
+    """Return how long some task of the machine was held up for "memory" or "io" so far, us; 0 where it is not told."""
+    try:
+        with open(f"/proc/pressure/{what}", encoding="ascii") as file:
+            return int(file.read().split("total=", 1)[1].split(None, 1)[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def name_of(dataset: Any) -> str:
