@@ -209,7 +209,7 @@ class Fix:
         """Return what the kept edits come to on disk, the patch as it was saved, and the command that applies it."""
         project = self.bench.workspace.project
         script = next((Path(word) for word in self.bench.words if word.endswith(".py")), None)
-        found = written.written(self.edits, project, script)
+        found = written.written(self.edits, project, script, self.bench.words)
         file = self.options.patch
         if file is None:
             return found, written.patch_of(found, Path("unstall.patch"), project), ""
