@@ -73,7 +73,7 @@ if __name__ == "__main__":
     dist.destroy_process_group()
     print(torch.cat([p.flatten() for p in model.parameters()]).sum().item().hex())
 """
-SILENT = {"sampling", "configurations"}  # the one starts where the sampler outside was refused, the other with a framework
+SILENT = {"sampling", "configurations"}  # they wait for a sampler that was refused, and for a framework
 
 
 def went_off(err: str) -> list[str]:
