@@ -6,19 +6,19 @@ import os
 import time
 from collections.abc import Callable
 
-OTHERS_SHARE = 0.25  # of the usable cores; where others take more of them, they decide how fast a trial is
+OTHERS_SHARE = 0.25  # of the usable cores; where others take more of them, it is worth waiting
 GLANCE_S = 0.4  # over which the machine is looked at
 PAUSE_S = 1.0  # between two looks
 
 
-def taken(others_busy: float, usable: float) -> bool:
-    """Return whether other programs keep the training from cores that it may use.
+def taken(others_busy: float, usable: float, share: float = OTHERS_SHARE) -> bool:
+    """Return whether other programs keep the training from more than *share* of the cores that it may use.
 
     Args:
         others_busy: cores that they keep busy, of all of the machine; usable: cores that the training may use.
     """
     left = (os.cpu_count() or 1) - others_busy
-    return left < (1 - OTHERS_SHARE) * usable
+    return left < (1 - share) * usable
 
 
 def await_quiet(

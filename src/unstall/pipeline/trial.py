@@ -33,6 +33,8 @@ from unstall.remedies import override
 NEEDED = ("backward", "optimizers")  # probes beside a trial's own; the others would only cost time
 MOST_STEPS = 3900  # the recorder writes so many one by one
 WAIT_S, WAIT_SHARE = 20.0, 1 / 8  # for other programs to end, before a trial; and at most, of the budget
+WAITED_SHARE = 0.05  # of the wall time: a thread of the training was runnable and had no core
+NOTICED_SHARE, TAKEN_SHARE = 0.1, 0.6  # of the usable cores, that other programs keep busy
 THROTTLED_SHARE = 0.02  # of the wall time
 SLEPT_NS = 1_000_000_000  # the machine was suspended
 OUTPUT = "output.txt"  # what the training printed
@@ -51,6 +53,7 @@ class Ask:
         ulp: whether each loaded parameter is moved by one unit in its last place.
         shrink: batches that an epoch is cut to; None leaves it whole.
         limit_s: it is ended once it has run so long; None waits for ever.
+        ablate: what is taken away for a bound, by the names of `probes/trial/ablating.py`; such a trial trains nothing right.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -62,10 +65,11 @@ class Ask:
     load: Path | None = None
     ulp: bool = False
     limit_s: float | None = None
+    ablate: tuple[str, ...] = ()
 
     def config(self) -> dict[str, object]:
         """Return what the probes are told."""
-        trial = {
+        trial: dict[str, object] = {
             "seed": self.seed,
             "shrink": self.shrink,
             "points": list(self.points),
@@ -73,6 +77,8 @@ class Ask:
             "load_points": None if self.load is None else str(self.load),
             "ulp": self.ulp,
         }
+        if self.ablate:
+            trial["ablate"] = list(self.ablate)
         steps = None if self.steps is None else min(MOST_STEPS, self.steps)
         return {"step_limit": steps, "only": list(NEEDED), "trial": trial}
 
@@ -242,8 +248,22 @@ def _ends(steps: Steps) -> NDArray[np.int64]:
     return np.concatenate(parts).astype(np.int64)
 
 
-def _during(run: Run, steps: Steps) -> tuple[float, float] | None:
-    """Return the cores that other programs kept busy during the steps, and the share of throttled time."""
+@dataclass(frozen=True, slots=True)
+class _During:
+    """What the machine did during the steps.
+
+    Attributes:
+        others: cores that other programs kept busy. waited, throttled: shares of the wall time in which a thread of the
+            training was runnable and had no core, and in which the control group was held back.
+    """
+
+    others: float
+    waited: float
+    throttled: float
+
+
+def _during(run: Run, steps: Steps) -> _During | None:
+    """Return what the machine did from the first step on; None where that was not observed."""
     gauges = run.ranks[0].gauges
     if gauges is None or not steps.count:
         return None
@@ -252,13 +272,17 @@ def _during(run: Run, steps: Steps) -> tuple[float, float] | None:
     wall = int(gauges.at_ns[last] - gauges.at_ns[first])
     if wall <= 0:
         return None
-    others = float(gauges.others_cpu_ns[last] - gauges.others_cpu_ns[first]) / wall
-    return max(0.0, others), float(gauges.throttled_ns[last] - gauges.throttled_ns[first]) / wall
+
+    def share(column: NDArray[np.int64]) -> float:
+        return max(0.0, float(column[last] - column[first]) / wall)
+
+    waited = max(share(gauges.main_run_queue_ns), share(gauges.team_run_queue_ns))
+    return _During(share(gauges.others_cpu_ns), waited, share(gauges.throttled_ns))
 
 
 def _others_busy(run: Run, steps: Steps) -> float | None:
     during = _during(run, steps)
-    return None if during is None else during[0]
+    return None if during is None else during.others
 
 
 def _disturbed(run: Run, steps: Steps) -> str:
@@ -267,11 +291,12 @@ def _disturbed(run: Run, steps: Steps) -> str:
     if during is None:
         return ""
     usable = run.facts.number("machine.usable_cores") or 1.0
-    others, throttled = during
-    if quiet.taken(others, usable):
-        return f"other programs kept {others:.1f} of {usable:g} cores busy"
-    if throttled > THROTTLED_SHARE:
-        return f"the machine held the training back for {throttled:.0%} of its time (throttled)"
+    # waiting alone may be the training's own fault: more threads than cores
+    waited = during.waited > WAITED_SHARE and during.others > NOTICED_SHARE * usable
+    if waited or quiet.taken(during.others, usable, TAKEN_SHARE):
+        return f"other programs kept {during.others:.1f} of {usable:g} cores busy"
+    if during.throttled > THROTTLED_SHARE:
+        return f"the machine held the training back for {during.throttled:.0%} of its time (throttled)"
     return ""
 
 
