@@ -9,7 +9,7 @@ from unstall.model.ledger import Basis
 from unstall.model.remedy import Knob, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.report import Job, Report, StepTimes
 from unstall.model.run import Facts, Sensor
-from unstall.model.trial import Compared, Equality, Fixed, Hours, Measure, Proof, Ratio, Tried, Untried, Verdict
+from unstall.model.trial import Bound, Compared, Equality, Fixed, Hours, Measure, Proof, Ratio, Tried, Untried, Verdict
 
 MS = 1_000_000
 MINUTE = 60_000 * MS
@@ -252,6 +252,23 @@ EVERYTHING = replace(
     exports={"OMP_NUM_THREADS": "2", "A": "b c"},
     applied=("train.py",),
 )
+BOUNDED = replace(
+    ONE_KEPT,
+    bounds=(
+        Bound(
+            "input",
+            "each training loader gives its first batch again and again, and nothing is fetched",
+            Ratio(3.38, 3.21, 3.57, 4),
+            Ratio(3.46, 3.30, 3.62, 4),
+        ),
+        Bound(
+            "checkpoint",
+            "torch.save, safetensors and torch.distributed.checkpoint write nothing",
+            because="no checkpoint was written within the 79 steps of a trial; more --steps would reach one",
+        ),
+        Bound("compile", "nothing is compiled", Ratio(0.52, 0.50, 0.54, 3)),
+    ),
+)
 
 FIXES = {
     "one-kept": ONE_KEPT,
@@ -262,4 +279,5 @@ FIXES = {
     "out-of-time": OUT_OF_TIME,
     "training-failed": TRAINING_FAILED,
     "everything": EVERYTHING,
+    "bounded": BOUNDED,
 }

@@ -15,10 +15,12 @@ from unstall.model.codec_fixed import (
     ratio_from_json,
     untried_from_json,
 )
+from unstall.model.trial import Bound, Ratio
 
 KEYS = [
     "format", "command", "interrupted", "noise", "measure", "total", "hours", "proofs", "kept", "untried", "patch",
-    "patch_file", "apply_with", "exports", "applied", "spent_ns", "trials", "discarded", "notes", "folder", "first", "last",
+    "patch_file", "apply_with", "exports", "applied", "spent_ns", "trials", "discarded", "notes", "folder", "bounds", "first",
+    "last",
 ]  # fmt: skip
 
 
@@ -34,6 +36,16 @@ def test_every_fix_is_written_with_the_keys_of_its_format(name):
     assert record["format"] == "unstall-fix/1"
     assert record["first"]["format"] == "unstall-report/1"
     assert (record["last"] is None) == (not FIXES[name].kept)
+
+
+def test_a_bound_that_cannot_be_told_is_written_as_null_with_its_reason():
+    told, untold = (
+        Bound("input", "a batch is given again", Ratio(2.0, 1.9, 2.1, 4)),
+        Bound("checkpoint", "none", because="why"),
+    )
+    first, second = fixed_to_json(replace(EVERYTHING, bounds=(told, untold)))["bounds"]
+    assert ratio_from_json(first["alone"]) == told.alone and first["others_removed"] is None
+    assert (second["layer"], second["alone"], second["because"]) == ("checkpoint", None, "why")
 
 
 def test_what_was_left_untried_comes_back():

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 from unstall.model.codec import remedy_from_json, remedy_to_json, report_to_json
 from unstall.model.errors import UnstallError
-from unstall.model.trial import Compared, Equality, Fixed, Measure, Proof, Ratio, Tried, Untried, Verdict
+from unstall.model.trial import Bound, Compared, Equality, Fixed, Measure, Proof, Ratio, Tried, Untried, Verdict
 
 FIX_FORMAT = "unstall-fix/1"
 _Enum = TypeVar("_Enum", bound=Enum)
@@ -49,8 +49,19 @@ def fixed_to_json(fixed: Fixed) -> dict[str, object]:
         "discarded": fixed.discarded,
         "notes": list(fixed.notes),
         "folder": fixed.folder,
+        "bounds": [bound_to_json(bound) for bound in fixed.bounds],
         "first": report_to_json(fixed.first),
         "last": report_to_json(fixed.last) if fixed.kept else None,
+    }
+
+
+def bound_to_json(bound: Bound) -> dict[str, object]:
+    return {
+        "layer": bound.layer,
+        "removed": bound.removed,
+        "alone": ratio_to_json(bound.alone),
+        "others_removed": ratio_to_json(bound.others_removed),
+        "because": bound.because,
     }
 
 

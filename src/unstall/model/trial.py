@@ -55,6 +55,7 @@ class Captured:
         kinds: data types and elements of the parameters, as ``float32 x 1204``; "" where no optimizer stepped.
         through_loader: whether a DataLoader gave the batches; without one there is no epoch boundary to pass.
         notes: what could not be reached or kept, in words.
+        ablated: by what was taken away for a bound: batches given again, or checkpoints not written; 0 where nothing was.
     """
 
     losses_L: NDArray[np.float64]
@@ -69,6 +70,7 @@ class Captured:
     kinds: str = ""
     through_loader: bool = True
     notes: tuple[str, ...] = ()
+    ablated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,24 @@ class Untried:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """The most that any fix of one layer can give: from trials in which the layer costs nothing and trains nothing right.
+
+    Attributes:
+        layer: as ``input``; removed: what was taken away, in words.
+        alone: a step as it is over one without the layer. others_removed: the same where the other layers are taken away
+            from both, since of two that run at once each alone saves nothing. None where it cannot be told.
+        because: why something is not told, or what the ratios rest on; "" where they say it all.
+    """
+
+    layer: str
+    removed: str
+    alone: Ratio | None = None
+    others_removed: Ratio | None = None
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hours:
     """What the kept remedies give over the job, from what was proved.
 
@@ -251,6 +271,7 @@ class Fixed:
         notes: what the user is to know about how the trials were made.
         interrupted: whether it was ended before it was through, by Ctrl-C or the budget, and which.
         folder: where its state lies, to resume.
+        bounds: the most that any fix of a layer can give; empty where not asked for.
     """
 
     command: tuple[str, ...]
@@ -274,3 +295,4 @@ class Fixed:
     interrupted: str
     folder: str
     apply_with: str = ""
+    bounds: tuple[Bound, ...] = ()

@@ -77,6 +77,7 @@ def _captured(path: Path, record: Mapping[str, object]) -> Captured:
         kinds=str(record.get("kinds", "")),
         through_loader=record.get("through_loader") is not False,
         notes=tuple(str(note) for note in _list(record.get("notes"))),
+        ablated={name: _whole(count) for name, count in _mapping(record.get("ablated")).items()},
     )
 
 

@@ -57,6 +57,13 @@ def asked(config: Mapping[str, object]) -> Asked | None:
     )
 
 
+def ablated(config: Mapping[str, object]) -> frozenset[str]:
+    """Return what the trial takes away, by the names of `ablating`."""
+    trial = config.get("trial")
+    names = trial.get("ablate") if isinstance(trial, dict) else None
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
 class Updated:
     """The optimizers that stepped on the training thread, in the order of their first steps, and their parameters."""
 
