@@ -212,6 +212,9 @@ class Evidence:
         kept = all(use.draws_random is False for use in training) and bool(training)
         return Safety.SAME_BITS if kept else Safety.SAME_DISTRIBUTION
 
+    def set_at(self, name: str) -> Line | None:
+        return fusing.set_at(name, self._run.ranks[0].facts, self._run.project)
+
     def place(self, text: str) -> Line | None:
         place = Place.parse(text)
         return line_at(place, self._run.project) if place is not None else None

@@ -170,13 +170,13 @@ def _settings(graphs: Iterable[Facts], facts: Facts, project: str) -> tuple[Sett
     for told in graphs:
         changed = told.known.get("settings")
         found |= changed if isinstance(changed, dict) else {}
+    return tuple(Setting(name, str(value), set_at(name, facts, project)) for name, value in sorted(found.items()))
+
+
+def set_at(name: str, facts: Facts, project: str) -> Line | None:
+    """Return the line that sets *name* (a configuration's, or a variable's) in a file that asks for compilation, or None."""
     sites = [told.text("site") or "" for told in facts.family("compile").values()]
-    return tuple(Setting(name, str(value), set_at(name, sites, project)) for name, value in sorted(found.items()))
-
-
-def set_at(name: str, sites: Iterable[str], project: str) -> Line | None:
-    """Return the line of the files in which compilation is asked for that sets the configuration *name*, or None."""
-    sign = re.compile(rf"(\.|[\"']|\b){re.escape(name)}[\"']?\s*(=(?!=)|:|,)")
+    sign = re.compile(rf"(\.|[\"']|\b){re.escape(name)}[\"']?\]?\s*(=(?!=)|:|,|\()")
     for file in dict.fromkeys(place.file for site in sites if (place := Place.parse(site)) is not None):
         try:
             with open(file, encoding="utf-8", errors="replace") as opened:

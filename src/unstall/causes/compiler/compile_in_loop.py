@@ -93,6 +93,7 @@ class CompileInLoop(Cause):
         Planted(
             before=_PLANTED.format(once="", body=_EACH),
             after=_PLANTED.format(once='fast = torch.compile(net, backend="aot_eager")\n', body="    for x in data:"),
+            also=frozenset({"compiler/debug-backend"}),
             edited=False,
         ),
     )

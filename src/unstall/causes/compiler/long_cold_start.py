@@ -140,6 +140,7 @@ for step in range(20):
     opt.step()
 print(loss.item())
 """,
+            also=frozenset({"compiler/debug-backend"}),
             edited=False,
         ),
     )

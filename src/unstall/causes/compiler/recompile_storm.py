@@ -185,7 +185,7 @@ for step in range(60):
     opt.step()
 print(loss.item())
 """,
-            also=frozenset({"compiler/long-cold-start"}),
+            also=frozenset({"compiler/long-cold-start", "compiler/debug-backend"}),
         ),
         Planted(
             before="""\
@@ -243,7 +243,7 @@ for step in range(30):
     opt.step()
 print(loss.item())
 """,
-            also=frozenset({"compiler/long-cold-start"}),
+            also=frozenset({"compiler/long-cold-start", "compiler/debug-backend"}),
             edited=False,
         ),
     )
