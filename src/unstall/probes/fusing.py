@@ -1,4 +1,4 @@
-"""What Inductor made of each graph: kernels, operators left to other code, and the user's lines that those stand for.
+"""What Inductor made of each graph: kernels, operators left to other code, the user's lines of these; and its caches.
 
 Inductor tells the Python that it wrote, whether it compiled it now or found it in a cache. The lines of that file are
 told as well: a stack sample lies on one of them, so each call's time is known without a clock in it.
@@ -7,9 +7,11 @@ told as well: a stack sample lies on one of them, so each call's time is known w
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -32,6 +34,8 @@ SETTINGS = (
     "fallback_random", "fallback_by_default", "pattern_matcher", "epilogue_fusion", "cpp.simdlen",
     "cpp.max_horizontal_fusion_size", "cpp_wrapper",
 )  # fmt: skip
+_CACHE = re.compile(r"^(?:fx_graph|aotautograd)_cache_(hit|miss|bypass)$")  # artifacts, torch 2.6 to 2.13
+MOST_ENTRIES = 2000  # of the cache's folder, looked at for its age
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
 
 
@@ -46,6 +50,7 @@ class Fusing:
         self.probe, self.recorder = probe, probe.recorder
         self.graphs = 0
         self.nodes = 0  # of the compiler's own count, so far
+        self.cache: dict[str, object] = {}
         torch._logging.trace_structured = self.tap(torch._logging.trace_structured)
 
     def tap(self, original: Any) -> Any:
@@ -58,6 +63,9 @@ class Fusing:
             if name == CODE and self.probe.on and self.graphs < MOST_GRAPHS:
                 with self.probe.guard():
                     self.hear(metadata_fn(), payload_fn())
+            elif name == "artifact" and self.probe.on:
+                with self.probe.guard():
+                    self.hear_cache(str(metadata_fn().get("name")))
             return original(name, metadata_fn, payload_fn=payload_fn, **kwargs)
 
         return trace_structured
@@ -83,6 +91,21 @@ class Fusing:
             }
         )
         self.graphs += 1
+        if not self.cache:
+            self.tell_cache()
+
+    def hear_cache(self, name: str) -> None:
+        if match := _CACHE.match(name):
+            count = self.cache.get(match[1])
+            self.cache[match[1]] = (count if isinstance(count, int) else 0) + 1
+            self.tell_cache()
+
+    def tell_cache(self) -> None:
+        """Tell how often the caches of compiled code served so far, whether they are off, and where they are."""
+        if "off" not in self.cache:
+            began_s = time.time() - (time.monotonic_ns() - self.recorder.origin_ns) / 1e9
+            self.cache |= {"off": caches_off(), **folder_of_cache(began_s)}
+        self.recorder.fact({"compile_cache": dict(self.cache)})
 
     def new_nodes(self) -> int | None:
         """Return how many operations Inductor had before it fused them, in this graph; None where it does not count."""
@@ -104,6 +127,33 @@ def _told(name: str, left: Left, graphs: list[Any]) -> dict[str, object]:
         "before": left.before, "after": left.after, "alike": left.alike, "pointwise": is_pointwise(name),
         "at": next((at for graph in graphs for at in lines_of(graph, name)), ""),
     }  # fmt: skip
+
+
+def caches_off() -> bool:
+    config: Any = sys.modules.get("torch._inductor.config")
+    return bool(getattr(config, "force_disable_caches", False)) or getattr(config, "fx_graph_cache", True) is False
+
+
+def folder_of_cache(began_s: float) -> dict[str, object]:
+    """Return where compiled code is kept, and whether nothing there is older than *began_s*, time since the epoch."""
+    usual = usual_folder()
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "") or usual  # torch sets the variable itself, to the usual one
+    about: dict[str, object] = {"folder": folder, "set": bool(usual) and folder != usual}
+    try:
+        with os.scandir(folder) as entries:
+            oldest_s = min((one.stat().st_mtime for one in itertools.islice(entries, MOST_ENTRIES)), default=began_s)
+    except OSError:
+        return about
+    return {**about, "fresh": oldest_s >= began_s}
+
+
+def usual_folder() -> str:
+    """Return where compiled code is kept where nobody says so; "" where this version of torch does not tell."""
+    for name in ("cache_dir_utils", "runtime_utils"):  # since torch 2.7; before
+        default = getattr(sys.modules.get(f"torch._inductor.runtime.{name}"), "default_cache_dir", None)
+        if default is not None:
+            return str(default())
+    return ""
 
 
 def is_pointwise(name: str) -> bool | None:

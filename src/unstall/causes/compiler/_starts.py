@@ -1,0 +1,70 @@
+"""What a start of the program compiles: how long, whether a cache served, and whether the loop has paid it back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unstall.model.finding import Evidence, Stake
+from unstall.model.ledger import Activity, Phase
+from unstall.model.run import Facts, Run
+from unstall.model.tables import Tables
+
+LEAST_NS = 1_000_000_000  # of compilation in all; a cache that serves leaves about that much to do
+LEAST_OF_LOOP = 0.1  # of the loop recorded so far; below it the compilation has been paid back
+SAVED = (0.5, 0.9)  # of first compilations, where the cache serves: tracing is done in any case; 0.9 was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The compiler's cache in this run, and the first compilations outside the steady steps.
+
+    Attributes:
+        folder: where compiled code is kept; named: a variable says so; fresh: nothing there is older than this run.
+        spent: ns by phase.
+    """
+
+    off: bool
+    hits: int
+    misses: int
+    folder: str
+    named: bool
+    fresh: bool
+    spent: tuple[tuple[Phase, int], ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(ns for _, ns in self.spent)
+
+    @property
+    def stakes(self) -> Iterator[Stake]:
+        for phase, ns in self.spent:
+            yield Stake(phase, Activity.COMPILE, ns)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return (
+            Evidence("first compilations", self.ns, "ns", "rank 0: events COMPILE"),
+            Evidence("graphs found in a cache", self.hits, "count", "rank 0: facts compile_cache"),
+            Evidence("graphs looked for in vain", self.misses, "count", "rank 0: facts compile_cache"),
+        )
+
+
+def cache_in(run: Run, tables: Tables) -> Cache | None:
+    """Return what is known of the cache; None where Inductor compiled nothing, or what it did has been paid back."""
+    known = run.ranks[0].facts.known.get("compile_cache")
+    if not isinstance(known, dict):
+        return None
+    facts = Facts(known)
+    spent: dict[Phase, int] = defaultdict(int)
+    for window in tables.compiles:
+        if window.number == 0 and not window.steady:
+            spent[window.phase] += window.ns
+    total_ns = sum(spent.values())
+    if total_ns < LEAST_NS or total_ns < LEAST_OF_LOOP * (total_ns + tables.steady_ns):
+        return None
+    return Cache(
+        bool(facts.flag("off")), int(facts.number("hit") or 0), int(facts.number("miss") or 0),
+        facts.text("folder") or "", bool(facts.flag("set")), bool(facts.flag("fresh")), tuple(sorted(spent.items())),
+    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""Compiled code is kept in a folder that each start makes anew, and so no start finds what one before has compiled.
+
+## What it is
+`TORCHINDUCTOR_CACHE_DIR` names a temporary folder, or one with the number of the job, of the process or of the rank in
+its name. Nothing is ever found in it.
+
+## Why it costs
+Inductor writes its kernels and calls the C++ compiler or Triton for each graph, at every start, and with a folder for
+each rank, once for each of them. With a folder that lasts, a second start traces the model and loads the rest.
+
+## How it is told
+The compiler tells of each look into its caches whether it found the graph. Told are first compilations of a second or
+more that take a tenth of the loop recorded so far, with no graph found, in a folder that a variable names, in which
+nothing is older than this run, and whose name, or the line that sets it, shows that the next run's will be another
+one. The usual folder in its first use is left alone. Named is the variable, where the command was started with it,
+else the line that sets it. How much a cache would serve is an estimate: between 0.5 and 0.9 of the time. A cache that
+lasts but whose keys change from start to start is not told.
+
+## Sources
+PyTorch tutorial, "Compile Time Caching in torch.compile", and `torch.compiler.save_cache_artifacts`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from unstall.causes._cause import Cause
+from unstall.causes.compiler._starts import SAVED, Cache, cache_in
+from unstall.model.case import Fires, Given, Planted, Silent
+from unstall.model.finding import Environment, Finding, Line, Saving, Scope, Weight, Where
+from unstall.model.ledger import Basis, Ledger, Phase
+from unstall.model.remedy import Remedy, Safety
+from unstall.model.run import Fact, Run, Sensor
+from unstall.model.tables import Compile, Tables
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+# what makes a folder's name another one at each start: in the line that sets it, or in the name
+_VOLATILE = re.compile(r"tempfile|mkdtemp|TemporaryDirectory|getpid|uuid|time\(|now\(|random|RANK\b|JOB_?ID", re.I)
+_PASSING = re.compile(r"^tmp\w{6,}$|[0-9a-f]{8}-[0-9a-f]{4}|(?:job|pid|rank|run)[-_.]?\d+|\d{5,}", re.I)
+
+_PICTURE = f"""
+    step   |{"s" * 1300}|ssssssssss
+    main   |{"F" * 1300}|FFFFFFFFBO
+    host   |{"r" * 1200}{"." * 100}|..........
+"""
+
+
+def _given(folder: str = "/scratch/job_4711", fresh: bool = True, hits: int = 0, steady_ms: int = 10) -> Given:
+    cache: dict[str, Fact] = {
+        "off": False, "folder": folder, "set": True, "fresh": fresh, "hit": hits, "miss": 2
+    }  # fmt: skip
+    window = Compile(0, 1_200_000_000, 0, "0/0", None, None, phase=Phase.FORWARD)
+    asked: dict[str, Fact] = {"site": "train.py:20:main"}
+    return Given(
+        {"compile_cache": cache, "compile:0": asked}, {"compiles": (window,), "steady_ns": steady_ms * 1_000_000}
+    )
+
+
+_PLANTED = """\
+import os
+import tempfile
+import torch
+from torch import nn
+
+{set}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3, 64))
+
+    def forward(self, x):
+        for gain in self.gain:
+            x = torch.softmax(x * gain, -1) + torch.sigmoid(gain * x)
+        return x
+
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = torch.compile(Net())
+opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(60):
+    loss = net(torch.randn(32, 64)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(loss.item())
+"""
+
+
+class ColdCache(Cause):
+    needs = frozenset({Sensor.STEPS, Sensor.COMPILER})
+
+    cases = (
+        Fires(_PICTURE, 1200, _given()),
+        Fires(_PICTURE, 1200, _given("/tmp/tmpk3v9x2qa")),
+        Silent(_PICTURE, "a folder that lasts, in its first use", _given("/home/someone/.cache/inductor")),
+        Silent(_PICTURE, "there is older work in it", _given(fresh=False)),
+        Silent(_PICTURE, "it served", _given(hits=2)),
+        Silent(_PICTURE, "the loop has run for long: it is paid back", _given(steady_ms=60_000)),
+    )
+
+    planted = (
+        Planted(
+            before=_PLANTED.format(set=f'os.environ["{VARIABLE}"] = tempfile.mkdtemp()  # <- fault'),
+            after=_PLANTED.format(
+                set=f'os.environ["{VARIABLE}"] = os.path.join(tempfile.gettempdir(), "inductor_of_this_project")'
+            ),
+            also=frozenset({"compiler/long-cold-start"}),
+            edited=False,
+        ),
+    )
+
+    def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
+        cache = cache_in(run, tables)
+        if cache is None or cache.off or cache.hits or not cache.misses or not (cache.named and cache.fresh):
+            return
+        where = _where(cache, run, tables)
+        if where is None:
+            return
+        yield Finding(
+            self.id, f"No start finds what another has compiled: this one compiled for {cache.ns / 1e9:.3g} s.", where,
+            Scope.STARTUP, tuple(cache.stakes), Weight.NEEDLESS, Basis.MEASURED, cache.evidence,
+            Saving(int(SAVED[0] * cache.ns), int(SAVED[1] * cache.ns)),
+            notes=(f"the folder of this run: {os.path.basename(cache.folder)}", "paid once a start, from the second on"),
+        )  # fmt: skip
+
+    def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
+        why = (
+            f"set {VARIABLE} to a folder that lasts and that all ranks of a machine share; or carry it over with "
+            "torch.compiler.save_cache_artifacts and load_cache_artifacts"
+        )
+        yield Remedy(f"{self.id}#keep", "keep compiled code in a folder that lasts", Safety.SAME_BITS, (), (), why)
+
+
+def _where(cache: Cache, run: Run, tables: Tables) -> Where | None:
+    """Return what makes the folder another one at each start; None where it looks as if it lasts."""
+    passing = any(_PASSING.search(part) for part in cache.folder.replace("\\", "/").split("/"))
+    if run.facts.text(f"env.{VARIABLE}"):
+        return Environment(VARIABLE) if passing else None
+    line: Line | None = tables.set_at(VARIABLE)
+    if line is not None:
+        return line if passing or _VOLATILE.search(line.code) else None
+    asked = run.ranks[0].facts.family("compile").values()
+    return next((at for one in asked if (at := tables.place(one.text("site") or ""))), None) if passing else None
