@@ -223,9 +223,11 @@ class LostFusion(Cause):
     def _of(self, where: Line, lost: Sequence[_Lost], made: Fusion, tables: Tables) -> Iterator[Finding | Candidate]:
         names = ", ".join(dict.fromkeys(f"`{_name(one.unfused)}`" for one in lost))
         calls = sum(one.unfused.calls for one in lost)
+        said = f"{names} {'run' if ', ' in names else 'runs'} outside of the fused kernels, in {calls} calls"
         if tables.device is not None:
-            title = f"{names} runs outside of the fused kernels, in {calls} calls of the compiled graphs."
-            yield Candidate(self.id, title, where, "How long it takes on the device was not told apart.")
+            yield Candidate(
+                self.id, f"{said} of the compiled graphs.", where, "How long it takes on the device was not told apart."
+            )
             return
         stakes = _stakes(lost, tables)
         spent_ns, steps = sum(stake.ns for stake in stakes), max(1, tables.rank_steps)
@@ -237,7 +239,7 @@ class LostFusion(Cause):
         lost_ns, around_ns = sum(one.ns for one in lost), sum(one.around_ns for one in lost)
         yield Finding(
             self.id,
-            f"{names} runs outside of the fused kernels, in {calls} calls: {own_ns / steps / 1e6:.3g} ms a step.",
+            f"{said}: {own_ns / steps / 1e6:.3g} ms a step.",
             where, Scope.STEADY, stakes, Weight.NEEDLESS, Basis.SAMPLED,
             (
                 Evidence("in these calls", own_ns // steps, "ns a step", _ON_CODE),
