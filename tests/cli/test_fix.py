@@ -60,7 +60,7 @@ def test_every_option_reaches_the_pipeline(fixing, tmp_path):
     (tmp_path / "data").mkdir()
     words = (
         "--steps 9 --budget 90s --patch a.patch --apply --allow changes-training --only starved-loader --skip io/logging-in-loop "
-        "--workdir same --share data --outputs runs --pairs 6 --seed 7 --out state --job-hours 60 --price-per-hour 2.5"
+        "--workdir same --share data --outputs runs --bounds --pairs 6 --seed 7 --out state --job-hours 60 --price-per-hour 2.5"
     )
     assert main(["fix", *words.split(), "torchrun", "train.py"]) == 0
     assert replace(fixing.options, progress=None) == FixOptions(
@@ -79,6 +79,7 @@ def test_every_option_reaches_the_pipeline(fixing, tmp_path):
         seed=7,
         most_pairs=6,
         apply=True,
+        bounds=True,
     )
 
 

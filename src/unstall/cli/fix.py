@@ -86,6 +86,11 @@ Exit codes:
 @click.option(
     "--outputs", multiple=True, type=FOLDER, metavar="DIR", help="The training writes to DIR: fresh in each copy."
 )
+@click.option(
+    "--bounds",
+    is_flag=True,
+    help="Measure first what any fix of a layer can give at most; takes up to a quarter of the budget.",
+)
 @click.option("--pairs", "most_pairs", type=COUNT, metavar="N", help="Make at most N pairs of trials of a remedy.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seeds trials of an unseeded script.")
 @click.option("--out", type=FOLDER, metavar="DIR", help="Where to keep the state and the recordings of the trials.")
@@ -107,6 +112,7 @@ def command(
     workdir: str,
     share: tuple[Path, ...],
     outputs: tuple[Path, ...],
+    bounds: bool,
     most_pairs: int | None,
     seed: int,
     out: Path | None,
@@ -147,7 +153,7 @@ def command(
     line = None if quiet else ProgressLine()
     options = FixOptions(
         command, steps, budget_s, patch, allowed, wanted, unwanted, the_job, workdir, share, outputs, out, resume, seed,
-        most_pairs, apply, line,
+        most_pairs, apply, line, bounds,
     )  # fmt: skip
     check_writable(json_file)
     check(options)

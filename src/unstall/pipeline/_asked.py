@@ -56,6 +56,7 @@ class FixOptions:
         out: folder for the state; a fresh one in the default place where None. resume: such a folder, to go on from.
         most_pairs: of one remedy; None where only the budget and the test limit them.
         apply: write what is proved into the sources.
+        bounds: measure first what any fix of a layer can give at most.
     """
 
     command: tuple[str, ...]
@@ -75,6 +76,7 @@ class FixOptions:
     most_pairs: int | None = None
     apply: bool = False
     progress: Callable[[Progress], None] | None = None
+    bounds: bool = False
 
 
 def check(options: FixOptions) -> None:

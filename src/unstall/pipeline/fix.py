@@ -16,9 +16,10 @@ from unstall.launch.workspace import prepare
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import Edit
 from unstall.model.report import Report
-from unstall.model.trial import Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
+from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
 from unstall.pipeline import _state
 from unstall.pipeline._asked import BY_USER, FixOptions, Progress
+from unstall.pipeline.bounds import Bounding
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
@@ -54,6 +55,7 @@ class Fix:
     total: Pairs | None = None
     notes: list[str] = field(default_factory=list)
     interrupted: str = ""
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -63,6 +65,8 @@ class Fix:
     def go(self) -> None:
         """Try remedies until none is left that pays, the budget ends or the user ends it."""
         try:
+            if self.options.bounds:
+                self._bound()
             while (one := self._next()) is not None:
                 self._prove(one)
             self.prover.reserve_s = 0.0
@@ -83,6 +87,15 @@ class Fix:
                 "This is a fault of unstall; the training's files were not touched by it. Please report it."
             )
         self.interrupted = f"an error: {error}"
+
+    def _bound(self) -> None:
+        """Measure the most that any fix of a layer can give; what is known is kept, whatever ends it."""
+        bounding = Bounding(self.bench, self.options, self.clock, self.first)
+        try:
+            bounding.go()
+        finally:
+            self.bounds = bounding.bounds()
+            self.notes += bounding.notes()
 
     # ------------------------------------------------------------ remedies
 
@@ -195,6 +208,7 @@ class Fix:
             notes=tuple(dict.fromkeys(self.notes)),
             interrupted=self.interrupted,
             folder=str(self.folder),
+            bounds=self.bounds,
         )
 
     def _applied(self, found: written.Written) -> tuple[str, ...]:

@@ -80,7 +80,10 @@ class Ask:
         if self.ablate:
             trial["ablate"] = list(self.ablate)
         steps = None if self.steps is None else min(MOST_STEPS, self.steps)
-        return {"step_limit": steps, "only": list(NEEDED), "trial": trial}
+        needed = (
+            (*NEEDED, "modules") if "input-maker" in self.ablate else NEEDED
+        )  # it is found by what the model is given
+        return {"step_limit": steps, "only": list(needed), "trial": trial}
 
 
 class Interrupted(Exception):

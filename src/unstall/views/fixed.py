@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from unstall.model.finding import Finding
     from unstall.model.remedy import Remedy
     from unstall.model.report import Report
-    from unstall.model.trial import Fixed, Hours, Untried
+    from unstall.model.trial import Bound, Fixed, Hours, Ratio, Untried
 
 NAME = "fixed"
 MINUTE_NS, HOUR_NS = 60_000_000_000, 3_600_000_000_000
@@ -50,6 +50,7 @@ def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
     if fixed.trials:
         yield gap
         yield indented(_trust(fixed))
+    yield from _ceilings(fixed)
     yield from _left(fixed, verbose)
     yield gap
     yield from _outcome(fixed)
@@ -135,6 +136,40 @@ def _step(report: Report, whole: bool = False) -> str:
     if report.step_ns is None:
         return bound
     return f"step {words.duration(report.step_ns.median)}" + (f", {bound[:1].lower()}{bound[1:]}" if bound else "")
+
+
+def _ceilings(fixed: Fixed) -> Iterator[RenderableType]:
+    """Yield what any fix of a layer can give at most, where it was asked for."""
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    if not fixed.bounds:
+        return
+    yield Text("")
+    yield title("The most any fix of a layer can give")
+    for bound in fixed.bounds:
+        yield indented(_ceiling(bound))
+        yield indented(Text(_proofs.sentence(f"when {bound.removed}"), "dim"), 4)
+        if bound.because:
+            yield indented(Text(_proofs.sentence(bound.because)), 4)
+
+
+def _ceiling(bound: Bound) -> Text:
+    from rich.text import Text
+
+    from unstall.views import _proofs
+
+    def told(ratio: Ratio) -> str:
+        return f"{_proofs.times(ratio.value)} ({_proofs.proved(ratio)})"
+
+    text = Text.assemble((bound.layer, "bold"), ": ")
+    if bound.alone is None and bound.others_removed is None:
+        return text.append("cannot be told")
+    text.append(told(bound.alone) if bound.alone is not None else "alone, cannot be told")
+    if bound.others_removed is not None:
+        text.append(f"; with the others removed {told(bound.others_removed)}")
+    return text
 
 
 def _trust(fixed: Fixed) -> Text:
