@@ -236,5 +236,10 @@ def test_a_bound_that_cannot_be_told_says_why_and_shows_no_ratio():
     assert "x (95" not in said.partition("The most any fix")[2]
 
 
+def test_trials_of_bounds_alone_are_not_said_to_have_come_to_no_verdict():
+    assert "no trial came to a verdict" not in flat(replace(OUT_OF_TIME, bounds=BOUNDED.bounds))
+    assert "no trial came to a verdict" in flat(OUT_OF_TIME)
+
+
 def test_without_bounds_the_page_has_no_word_of_them():
     assert "The most any fix" not in flat(ONE_KEPT)

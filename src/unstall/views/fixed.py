@@ -47,9 +47,9 @@ def _page(fixed: Fixed, width: int, verbose: bool) -> Iterator[RenderableType]:
     if fixed.proofs:
         yield gap
         yield indented(_proofs.table(fixed.proofs, fixed.kept, width - 2, verbose))
-    if fixed.trials:
+    if fixed.trials and (trust := _trust(fixed)):
         yield gap
-        yield indented(_trust(fixed))
+        yield indented(trust)
     yield from _ceilings(fixed)
     yield from _left(fixed, verbose)
     yield gap
@@ -183,7 +183,7 @@ def _trust(fixed: Fixed) -> Text:
         parts.append(f"{words.count(fixed.discarded, 'trial')} of {fixed.trials} left out: the machine was disturbed")
     if fixed.proofs:
         parts.append("ratio: time without the remedy over time with it")
-    elif not parts:
+    elif not parts and not fixed.bounds:
         parts.append("no trial came to a verdict")
     return Text(" · ".join(parts), "dim")
 
