@@ -10,7 +10,7 @@ from unstall.model.tables import Growth
 from unstall.readers._looks import looks
 from unstall.readers.wire import Process
 
-NAME = "train.Rows"
+NAME = "train.Rows/100"
 
 
 def digests(*found: list[list[int]], name: str = NAME) -> Facts:
@@ -30,11 +30,13 @@ def test_one_that_differed_once_of_three_times_is_not_the_same() -> None:
     assert (repeats.samples, repeats.same) == (1, 0)
 
 
-def test_samples_of_another_dataset_are_not_taken_for_these() -> None:
-    assert repeats_of(NAME, digests([[0, 11, 80]], name="train.Others")) is None
+def test_samples_of_another_part_of_a_dataset_are_not_taken_for_these() -> None:
+    assert repeats_of(NAME, digests([[0, 11, 80]], name="train.Rows/20")) is None
 
 
-@pytest.mark.parametrize("told", [None, 3, "x", [3], [["train.Rows"]], [["train.Rows", 4]], [["train.Rows", [[1]]]]])
+@pytest.mark.parametrize(
+    "told", [None, 3, "x", [3], [["train.Rows/100"]], [["train.Rows/100", 4]], [["train.Rows/100", [[1]]]]]
+)
 def test_digests_that_cannot_be_read_are_not_known(told: object) -> None:
     assert repeats_of(NAME, Facts({"digests": told})) is None  # type: ignore[dict-item]
 

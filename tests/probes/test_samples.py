@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from unstall.probes import _samples
-from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, memory_of, open_bytes, watched_of
+from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, memory_of, open_bytes, told
 
 
 class Rows(Dataset):
@@ -24,6 +25,11 @@ class Rows(Dataset):
 
     def __getitem__(self, i: int) -> torch.Tensor:
         return torch.full((4,), float(i))
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
 
 
 class Recorder:
@@ -105,15 +111,15 @@ def test_what_cannot_be_compared_has_no_digest(sample: object) -> None:
 
 @pytest.mark.parametrize("count", [1, 5, WATCHED, 1000, 10_000_019])
 def test_the_same_few_indices_are_watched_wherever_the_dataset_is(count: int) -> None:
-    watched = watched_of(fetcher(Rows(count)))
-    assert watched == watched_of(fetcher(Rows(count)))
+    watched = told(fetcher(Rows(count))).watched
+    assert watched == told(fetcher(Rows(count))).watched
     assert min(count, WATCHED) <= len(watched) <= 2 * WATCHED
     assert all(0 <= index < count for index in watched)
 
 
 def test_nothing_is_watched_where_samples_have_no_index() -> None:
-    assert not watched_of(fetcher(Rows(10), auto_collation=False))
-    assert not watched_of(_IterableDatasetFetcher.__new__(_IterableDatasetFetcher))
+    assert not told(fetcher(Rows(10), auto_collation=False)).watched
+    assert not told(_IterableDatasetFetcher(Stream(), True, list, False)).watched
 
 
 @pytest.mark.parametrize("index", [[[1, 2]], [{}], ["a"], [-1], 0, None], ids=str)
@@ -123,13 +129,29 @@ def test_indices_of_any_kind_are_passed_over(index: object) -> None:
     assert looking.probe.on
 
 
+def test_a_fetcher_does_not_ask_again_for_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(Rows, "__len__", lambda rows: asked.append(1) or rows.count)
+    rows = Rows(50)
+    for _ in range(3):
+        assert told(fetcher(rows)).watched
+    assert len(asked) == 1
+
+
+def test_an_error_of_ours_ends_the_looks_and_not_the_training() -> None:
+    looking, broken = samples(), fetcher(Rows(10))
+    del broken.dataset
+    assert not looking.wants(broken, [0])
+    assert not looking.probe.on
+
+
 def test_the_watched_samples_of_a_batch_are_written_down_in_its_order() -> None:
     looking, of = samples(), fetcher(Rows(3200))
     index = [7, 100, 3, 0]  # each hundredth is watched
     assert looking.wants(of, index)
     looking.look(of, index, [of.dataset[i] for i in index])
     name, found = looking.recorder.facts["digests:1"]
-    assert name.endswith(".Rows")
+    assert name.endswith(".Rows/3200")
     assert found == [[100, *digest(Rows(1)[100])], [0, *digest(Rows(1)[0])]]
 
 
@@ -157,7 +179,7 @@ def test_what_a_batch_reads_is_counted(tmp_path: object) -> None:
     with open(path, "rb", buffering=0) as file:
         file.read(60_000)
     reads.end(begun, fetcher(Rows(4)), 4, 320)
-    (batches, count, nbytes, read, calls, *_) = reads.recorder.facts[f"reads:{__name__}.Rows"]
+    (batches, count, nbytes, read, calls, *_) = reads.recorder.facts[f"reads:{__name__}.Rows/4"]
     assert (batches, count, nbytes) == (1, 4, 320)
     assert 60_000 <= read < 70_000
     assert calls >= 1

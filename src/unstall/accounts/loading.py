@@ -116,6 +116,7 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
     cost = _cost(number, workers or 0, rank.fetches)
     ready = seen.ready(rows)
     contents = rank.facts.family("contents").get(number, Facts())
+    dataset = f"{facts.text('dataset')}/{_whole(facts.number('length'))}"
     return LoaderUse(
         number,
         _site(facts, project),
@@ -150,8 +151,8 @@ def _use(number: int, facts: Facts, seen: _Spans, project: str) -> LoaderUse:
         tensors=contents.number("tensors"),
         objects=contents.number("objects"),
         padding=padding_of(contents, rank),
-        repeats=repeats_of(facts.text("dataset") or "", rank.facts),
-        reads=reads_of(facts.text("dataset") or "", rank.facts),
+        repeats=repeats_of(dataset, rank.facts),
+        reads=reads_of(dataset, rank.facts),
         draws=_draws(number, facts, iterators, len(rows), seen, project),
         growth=growth_of(pids_of(number, rank), rank.facts),
         early_queued_ns=early_queued_ns(number, rank.fetches) if workers else 0,

@@ -13,7 +13,7 @@ from unstall.model.tables import Draws, Growth, Reads, Repeats
 
 
 def repeats_of(dataset: str, facts: Facts) -> Repeats | None:
-    """Return whether the samples of *dataset* (its class) come out the same, from the fact ``digests``."""
+    """Return whether the samples of *dataset* (its class and length) come out the same, from the fact ``digests``."""
     seen: dict[int, list[int]] = defaultdict(list)
     sizes: list[int] = []
     for name, found in _pairs(facts.known.get("digests")):
@@ -29,7 +29,7 @@ def repeats_of(dataset: str, facts: Facts) -> Repeats | None:
 
 
 def reads_of(dataset: str, facts: Facts) -> Reads | None:
-    """Return what is read to make a sample of *dataset* (its class), from the facts ``reads`` and ``open``."""
+    """Return what is read to make a sample of *dataset* (its class and length), from the facts ``reads`` and ``open``."""
     told, opened = _of(dataset, facts.known.get("reads")), _of(dataset, facts.known.get("open"))
     batches, samples, *sums = _whole(told) if isinstance(told, list) and len(told) in (7, 8) else (0, 0)
     if not batches or not samples:

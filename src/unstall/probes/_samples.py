@@ -51,23 +51,23 @@ class Samples:
         """Return whether a sample that is watched is among those of *index*."""
         if not self.probe.on:
             return False
-        watched = getattr(fetcher, "_unstall_watched", None)
-        if watched is None:
-            watched = fetcher._unstall_watched = watched_of(fetcher)
         try:
+            watched = told(fetcher).watched
             return type(index) is list and bool(watched) and not watched.isdisjoint(index)
-        except Exception:  # indices that cannot be hashed
-            fetcher._unstall_watched = frozenset()
-            return False
+        except TypeError:  # indices that cannot be hashed
+            self.left = 0
+        except Exception as error:
+            self.probe.switch_off(error)
+        return False
 
     def look(self, fetcher: Any, index: Any, samples: Any) -> None:
         """Write down the digests of the watched ones of *samples*, which are those of *index* in its order."""
         with self.probe.guard():
             if type(samples) is not list or len(samples) != len(index):
                 return
-            watched, found = fetcher._unstall_watched, []
+            of, found = told(fetcher), []
             for number, sample in zip(index, samples):
-                if number in watched:
+                if number in of.watched:
                     made = digest(sample)
                     if made is None:
                         self.left = 0
@@ -75,7 +75,7 @@ class Samples:
                     found.append([int(number), *made])
             self.left = max(0, self.left - len(found))
             self.frames += 1
-            self.recorder.fact({f"digests:{self.frames}": [name_of(fetcher.dataset), found]})
+            self.recorder.fact({f"digests:{self.frames}": [of.name, found]})
 
 
 class Reads:
@@ -92,16 +92,16 @@ class Reads:
 
     def end(self, begun: tuple[int, ...], fetcher: Any, samples: int, nbytes: int) -> None:
         with self.probe.guard():
-            now, name = self.counters(), name_of(fetcher.dataset)
+            now, name = self.counters(), told(fetcher).name
             sums = self.sums.setdefault(name, [0] * (3 + len(now)))
             for n, grown in enumerate((1, samples, nbytes, *(b - a for a, b in zip(begun, now)))):
                 sums[n] += grown
             if sums[0] & (sums[0] - 1) == 0 or sums[0] % 64 == 0:
                 assert self.files is not None
-                told: dict[str, object] = {f"reads:{name}": sums if self.files[1] >= 0 else sums[:-1]}
+                facts: dict[str, object] = {f"reads:{name}": sums if self.files[1] >= 0 else sums[:-1]}
                 if sums[0] == OPEN_AFTER:
-                    told[f"open:{name}"] = open_bytes()
-                self.recorder.fact(told)
+                    facts[f"open:{name}"] = open_bytes()
+                self.recorder.fact(facts)
 
     def counters(self) -> tuple[int, ...]:
         """Return the counts so far: this process's bytes read, reads, bytes that came from storage, page faults that did;
@@ -112,10 +112,10 @@ class Reads:
         if self.files is None:
             self.files = _opened("/proc/self/io"), _opened("/proc/pressure/io")
         io, pressure = self.files
-        told = os.pread(io, 400, 0).split() if io >= 0 else [b"0"] * 10
+        read = os.pread(io, 400, 0).split() if io >= 0 else [b"0"] * 10
         stalled = os.pread(pressure, 200, 0).split(b"total=", 1)[1].split(None, 1)[0] if pressure >= 0 else b"0"
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        return int(told[1]), int(told[5]), int(told[9]), faults, int(stalled)
+        return int(read[1]), int(read[5]), int(read[9]), faults, int(stalled)
 
 
 def _opened(path: str) -> int:
@@ -137,11 +137,11 @@ def open_bytes() -> int:
     sizes: dict[tuple[int, int], int] = {}
     for name in os.listdir("/proc/self/fd"):
         try:
-            told, access = os.fstat(int(name)), fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE
+            file, access = os.fstat(int(name)), fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE
         except OSError:  # the listing's own
             continue
-        if stat.S_ISREG(told.st_mode) and access != os.O_WRONLY:
-            sizes[told.st_dev, told.st_ino] = told.st_size
+        if stat.S_ISREG(file.st_mode) and access != os.O_WRONLY:
+            sizes[file.st_dev, file.st_ino] = file.st_size
     return sum(sizes.values())
 
 
@@ -189,20 +189,46 @@ def stalled_us(what: str) -> int:
         return 0
 
 
-def name_of(dataset: Any) -> str:
-    """Return the dataset's class, as the facts of a loader name it."""
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+class Told:
+    """What a fetcher's samples are told of under.
+
+    Attributes:
+        name: the dataset's class and length, as ``train.Clips/4000``: parts of a dataset have one class.
+        watched: indices of the samples that are watched.
+    """
+
+    __slots__ = ("name", "watched")
+
+    def __init__(self, fetcher: Any) -> None:
+        dataset = fetcher.dataset
+        length = None
+        if isinstance(fetcher, fetch._MapDatasetFetcher):
+            length = lengths[id(dataset)] if id(dataset) in lengths else length_of(dataset)
+        self.name = f"{type(dataset).__module__}.{type(dataset).__qualname__}/{length}"
+        self.watched: frozenset[int] = frozenset()
+        if length and fetcher.auto_collation:
+            self.watched = frozenset(range(0, length, max(1, length // WATCHED)))
 
 
-def watched_of(fetcher: Any) -> frozenset[int]:
-    """Return the indices that are watched of the fetcher's dataset; none where samples have no index."""
-    if not isinstance(fetcher, fetch._MapDatasetFetcher) or not fetcher.auto_collation:
-        return frozenset()
+def told(fetcher: Any) -> Told:
+    """Return what is known of a fetcher; kept with it, as there is one for each pass over the data."""
+    known = getattr(fetcher, "_unstall_told", None)
+    if known is None:
+        known = fetcher._unstall_told = Told(fetcher)
+    return known
+
+
+lengths: dict[int, int | None] = {}  # of datasets by id, which is the same in a forked worker: asked for once a loader
+
+
+def length_of(dataset: Any) -> int | None:
+    """Return the samples of a map-style dataset; None where it has no length or cannot tell it."""
     try:
-        length = len(fetcher.dataset)
-    except Exception:  # the user's own code; a sampler may know the length instead
-        return frozenset()
-    return frozenset(range(0, length, max(1, length // WATCHED)))
+        known: int | None = len(dataset)
+    except Exception:  # the user's own code: with a sampler that knows its length nothing else asks for the dataset's
+        known = None
+    lengths[id(dataset)] = known
+    return known
 
 
 def digest(sample: Any) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from unstall.model.wire import ACTIVITIES, Activity, Kind, Phase, cell
 from unstall.probes._around import around, is_compiling
 from unstall.probes._contents import Contents
 from unstall.probes._recorder import Probe
+from unstall.probes._samples import length_of
 from unstall.probes._sites import call_site, is_users
 
 AFTER = "torch"
@@ -290,11 +291,3 @@ def defined_at(function: object) -> str:
     if code is None or not is_users(code.co_filename):
         return ""
     return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}:{code.co_name}"
-
-
-def length_of(dataset: Any) -> int | None:
-    """Return the samples of a map-style dataset; None where it has no length or cannot tell it."""
-    try:
-        return len(dataset)
-    except Exception:  # the user's own code: with a sampler that knows its length nothing else asks for the dataset's
-        return None

@@ -13,8 +13,8 @@ Once the queue is full it costs no time: a short training, or short epochs, pay 
 A batch's cost without waiting for a core, times the batches a second, is the number of workers at work; half as many
 again are enough, and no more than there are cores where the work is CPU time. The time claimed is what the workers
 above that took in the first start: their share of making the iterator, and of the time that the first batches waited for
-a core. Later starts are `data/workers-respawned`. Where that is too little time to speak of, and there are twice as many
-workers as would do, they are named without a time.
+a core. Later starts are `data/workers-respawned`. Where that is too little time to speak of, and there are four times as
+many workers as would do, they are named without a time.
 
 ## Sources
 PyTorch documentation, `torch.utils.data.DataLoader`, the warning on excessive workers;
@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._cause import Cause
 from unstall.causes.data._input import is_busy, loader_setting, place_of, usable
 from unstall.causes.data._reads import size
 from unstall.model.case import Fires, Given, Planted, Silent
@@ -39,7 +39,8 @@ from unstall.model.tables import Cores, LoaderUse, Tables
 
 SPARE = 1.5  # over the workers at work on average: batches do not come evenly
 LEAST_NS = 100_000_000  # of the start; a few forks take that on a busy machine
-MANY_TIMES = 2  # as many workers as would do are worth a word, though they cost no time
+LEAST_OF_LOOP = 0.05  # of the loop so far; any start is much of a short run
+MANY_TIMES = 4  # as many workers as would do are worth a word, though they cost no time
 _MS = 1_000_000
 _PICTURE = f"""
     step   |{"." * 400}|ssssssssss|ssssssssss
@@ -101,6 +102,11 @@ class TooManyWorkers(Cause):
             "three workers on two cores start at once",
             _given(replace(_USE, workers=3, iterator_ns=(50 * _MS,), early_queued_ns=10 * _MS)),
         ),
+        Silent(
+            _PICTURE,
+            "most batches are cheap, but slow ones among them keep many workers at work",
+            _given(replace(_WAITS, batch_wall_ns=5 * _MS, batch_blocked_ns=5 * _MS, batch_mean_ns=90 * _MS)),
+        ),
         Silent(_PICTURE, "the loader is an evaluation's", _given(replace(_USE, trains=False))),
     )
 
@@ -126,7 +132,7 @@ class TooManyWorkers(Cause):
                     int(idle * use.iterator_ns[0]),
                     int(idle * min(use.early_queued_ns, *use.first_batch_ns[:1])),
                 )
-                if making + late >= max(LEAST_NS, LEAST_SHARE * loop):
+                if making + late >= max(LEAST_NS, LEAST_OF_LOOP * loop):
                     yield self._of(use, needed, making, late, run, tables)
                 elif use.workers >= MANY_TIMES * max(needed, usable(tables.cores)):
                     yield Candidate(self.id, _title(use, needed, tables), place_of(use, run), _memory(use, needed))
@@ -147,7 +153,7 @@ class TooManyWorkers(Cause):
                 Evidence("making the first iterator", use.iterator_ns[0], "ns", "rank 0: events ITER"),
                 Evidence("a first batch without a core, median", use.early_queued_ns, "ns", "rank 0: worker fetches"),
                 Evidence("a batch without a core, median", use.batch_run_queue_ns, "ns", "rank 0: worker fetches"),
-                Evidence("a batch with one, median", _alone_ns(use), "ns", "rank 0: worker fetches"),
+                Evidence("a batch with one, mean", _alone_ns(use), "ns", "rank 0: worker fetches"),
                 Evidence(f"predicted step with {needed} worker(s), as now", step_ns, "ns", "arithmetic"),
             ),
             Saving(making // 2, making + late),
@@ -170,8 +176,8 @@ class TooManyWorkers(Cause):
 
 
 def _alone_ns(use: LoaderUse) -> int:
-    """Return what a batch costs where its worker need not wait for a core."""
-    return max(0, use.batch_wall_ns - use.batch_run_queue_ns)
+    """Return what a batch costs where its worker need not wait for a core, mean: slow ones keep workers at work too."""
+    return max(0, max(use.batch_mean_ns, use.batch_wall_ns) - use.batch_run_queue_ns)
 
 
 def at_work(use: LoaderUse, tables: Tables) -> float:
