@@ -49,9 +49,9 @@ class Planned:
         return Trial(ends, int(ends[-1]), 0, True, kept, missed=self.missed if ask.edits else ())
 
 
-def proved(bench, remedy=WORKERS, budget_s=1e6, **options):
+def proved(bench, remedy=WORKERS, budget_s=1e6, clock=None, **options):
     one = Worth("data/starved-loader", "train.py:3", remedy, Measure.STEP, 1.5, 2.0)
-    prover = Prover(bench, FixOptions(("train.py",), **options), Clock(budget_s), Path("."))
+    prover = Prover(bench, FixOptions(("train.py",), **options), clock or Clock(budget_s), Path("."))
     return prover.prove(one, (), Length(80, 2.0))
 
 
@@ -137,6 +137,32 @@ def test_nothing_is_begun_that_would_not_end_within_the_budget():
     with pytest.raises(OutOfBudget):
         proved(bench, budget_s=3.0)
     assert not bench.asks
+
+
+@dataclass
+class Late(Planned):
+    """A bench with which the budget ends after so many trials."""
+
+    clock: Clock = field(default_factory=lambda: Clock(1e6))
+    trials: int = 0
+
+    def make(self, ask):
+        if len(self.asks) + 1 >= self.trials:
+            self.clock.budget_s = 0.0
+        return super().make(ask)
+
+
+def test_what_the_pairs_showed_until_the_budget_ended_is_told():
+    bench = Late({None: 20, 4: 10}, trials=4)
+    proof = proved(bench, clock=bench.clock)
+    assert proof.verdict is Verdict.INCONCLUSIVE and "the budget ended after 2 pairs" in proof.because
+    assert proof.ratio is not None and proof.ratio.value == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_is_faster_but_was_not_seen_to_train_the_same_is_left_open():
+    bench = Late({None: 20, 4: 10}, trials=6)
+    proof = proved(bench, clock=bench.clock)
+    assert proof.verdict is Verdict.INCONCLUSIVE and "trains the same" in proof.because
 
 
 def test_noise_that_hides_the_gain_is_inconclusive_and_says_what_it_would_take():

@@ -12,7 +12,7 @@ from pathlib import Path
 from unstall.launch import recording as recordings
 from unstall.model.codec_fixed import proof_from_json, proof_to_json
 from unstall.model.errors import UnstallError
-from unstall.model.trial import Proof
+from unstall.model.trial import Proof, Verdict
 from unstall.pipeline._asked import FixOptions
 
 STATE = "fix.json"
@@ -52,7 +52,8 @@ def begun(options: FixOptions) -> tuple[Path, FixOptions, list[tuple[Proof, bool
         raise UnstallError(f"The fix in {options.resume} is of another command: {' '.join(words)}")
     listed = state.get("proofs")
     proofs = [proof_from_json(record) for record in listed] if isinstance(listed, list) else []
-    return options.resume, replace(options, command=words), [(proof, proof.remedy.id in kept) for proof in proofs]
+    told = [proof for proof in proofs if proof.verdict is not Verdict.INCONCLUSIVE]  # the others are tried again
+    return options.resume, replace(options, command=words), [(proof, proof.remedy.id in kept) for proof in told]
 
 
 def _new_folder(options: FixOptions) -> Path:

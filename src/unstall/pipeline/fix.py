@@ -69,6 +69,8 @@ class Fix:
                 self._bound()
             while (one := self._next()) is not None:
                 self._prove(one)
+                if self.prover.out_of_budget:
+                    raise OutOfBudget
             self.prover.reserve_s = 0.0
             self._peel()
         except OutOfBudget:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.report import Report
-from unstall.model.trial import Captured, Equality, Measure, Proof, Trial, Tried, Verdict
+from unstall.model.trial import Equality, Measure, Proof, Trial, Tried, Verdict
 from unstall.pipeline._asked import FixOptions, Progress
 from unstall.pipeline.pairs import Pairs
+from unstall.pipeline.same import same
 from unstall.pipeline.trial import MOST_STEPS, Ask, Bench
-from unstall.trials import equality
 from unstall.trials.hours import pays_after
 from unstall.trials.search import Search
 from unstall.trials.sequence import Design, decide, next_alpha, pairs_needed
@@ -25,11 +25,6 @@ COMPARED_NS = 3_000_000_000  # steps that a trial compares take about so long to
 LEAST_STEPS = 64  # that a trial compares: more than loaders hold ready, so that their head start shows as a warm-up
 MOST_SHARE = 1 / 24  # of the budget, for one trial
 SLACK_S = 60.0  # a trial may take so much longer, and four times what it is expected to
-SHRUNK = 4  # batches an epoch is cut to, where boundaries of epochs are wanted
-SHRUNK_EPOCHS = 3
-POINTS = (1, 4, 10)  # steps that both arms make from the same state
-ENVELOPES = 2  # runs whose parameters are moved by one unit in the last place
-MOST_SEEDS = 10  # pairs, where the band of the seeds is too wide to tell
 SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the training stayed the same
 
 
@@ -113,6 +108,7 @@ class Prover:
     Attributes:
         verdicts: of all remedies so far, which the next one's alpha depends on.
         reserve_s: of the budget, kept for what comes after the remedies.
+        out_of_budget: whether a proof was left open because the budget ended.
         bases_ns: mean steps of the base, each of another run of the original; what equal runs differ by.
     """
 
@@ -122,6 +118,7 @@ class Prover:
     folder: Path
     verdicts: list[Verdict] = field(default_factory=list)
     reserve_s: float = 0.0
+    out_of_budget: bool = False
     bases_ns: list[float] = field(default_factory=list)
 
     def prove(self, one: Worth, base: tuple[Edit, ...], length: Length) -> Proof:
@@ -129,7 +126,7 @@ class Prover:
 
         Raises:
             Interrupted: When the user ended it.
-            OutOfBudget: When it cannot be brought to a verdict within the budget.
+            OutOfBudget: When not one pair can be made within the budget.
         """
         tried: tuple[Tried, ...] = ()
         remedy = one.remedy
@@ -141,19 +138,21 @@ class Prover:
         one = replace(one, remedy=remedy)
         reseed = remedy.safety is Safety.SAME_DISTRIBUTION
         pairs = Pairs(self.bench, base, (*base, *remedy.edits), self._ask(length), one.measure, reseed)
-        verdict, because = self._paired(one, pairs, length)
-        proof = self._proof(one, pairs, verdict, tried, because)
+        verdict, because = self._paired_in_budget(one, pairs, length)
         if not base:
             self.bases_ns += pairs.base_steps_ns()
         if verdict is not Verdict.FASTER:
-            return self._closed(proof)
-        same = self._same(remedy, pairs, length)
-        proof = replace(
-            self._proof(one, pairs, verdict, tried, because), equality=same
-        )  # seeds may have asked for pairs
-        if not same.held:
-            verdict = Verdict.TRAINED_DIFFERENTLY if same.told else Verdict.INCONCLUSIVE
-            return self._closed(replace(proof, verdict=verdict, because=same.because))
+            return self._closed(self._proof(one, pairs, verdict, tried, because))
+        try:
+            equality = self._same(remedy, pairs, length)
+        except OutOfBudget:
+            self.out_of_budget = True
+            unknown = "it is faster, but the budget ended before it was seen whether it trains the same"
+            return self._closed(self._proof(one, pairs, Verdict.INCONCLUSIVE, tried, unknown))
+        proof = replace(self._proof(one, pairs, verdict, tried, because), equality=equality)
+        if not equality.held:
+            verdict = Verdict.TRAINED_DIFFERENTLY if equality.told else Verdict.INCONCLUSIVE
+            return self._closed(replace(proof, verdict=verdict, because=equality.because))
         return self._closed(replace(proof, verdict=Verdict.FASTER))
 
     def against(
@@ -199,6 +198,15 @@ class Prover:
         return search, ""
 
     # ------------------------------------------------------------ pairs
+
+    def _paired_in_budget(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
+        try:
+            return self._paired(one, pairs, length)
+        except OutOfBudget:
+            if not pairs.pairs:
+                raise
+            self.out_of_budget = True
+            return Verdict.INCONCLUSIVE, f"the budget ended after {len(pairs.pairs)} pairs"
 
     def _paired(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
         """Make pairs until they tell, and return what they do."""
@@ -250,58 +258,18 @@ class Prover:
     # ------------------------------------------------------------ trained the same
 
     def _same(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
-        bases, with_it = _captured(pairs)
-        if remedy.safety is Safety.CHANGES_TRAINING:
-            return equality.curves(bases, with_it)
-        if remedy.safety is Safety.SAME_DISTRIBUTION:
-            return self._same_draws(remedy, pairs, length)
-        if remedy.safety is Safety.SAME_BITS:
-            return self._same_bits(remedy, pairs, length, bases, with_it)
-        return self._lockstep(remedy, pairs, length)
+        def make(ask: Ask, what: str) -> Trial:
+            self._tell(f"{remedy.title}: {what}", pairs, 0)
+            self._afford(length.expected_s)
+            return self.bench.make(replace(ask, timed=False))
 
-    def _same_draws(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
-        """Compare with the band of seeds; while it does not tell, make more pairs, each of another seed."""
-        same = equality.seeds(*_captured(pairs))
-        while not same.told and len(pairs.pairs) < MOST_SEEDS:
-            self._tell(f"{remedy.title}: do only the draws differ?", pairs, MOST_SEEDS)
+        def more(most: int) -> bool:
+            self._tell(f"{remedy.title}: do only the draws differ?", pairs, most)
             self._afford(2 * length.expected_s)
             pair = pairs.make()
-            if pair.base.error or pair.remedy.error:
-                break
-            same = equality.seeds(*_captured(pairs))
-        return same
+            return not (pair.base.error or pair.remedy.error)
 
-    def _same_bits(
-        self, remedy: Remedy, pairs: Pairs, length: Length, bases: Sequence[Captured], with_it: Sequence[Captured]
-    ) -> Equality:
-        """Compare bit for bit over boundaries of epochs; where two equal runs differ already, in lockstep."""
-        shrunk = replace(self._ask(length), shrink=SHRUNK, steps=SHRUNK * SHRUNK_EPOCHS + 1)
-        self._tell(f"{remedy.title}: are all bits the same?", None, 0)
-        base, other = (self._trial(replace(shrunk, edits=edits), length) for edits in (pairs.base, pairs.remedy))
-        same = equality.bits(base.captured, other.captured)
-        if same.held:
-            plain = equality.bits(bases[0], with_it[0], least_epochs=0)
-            return same if plain.held else plain
-        again = self._trial(replace(shrunk, edits=pairs.base), length)
-        if equality.bits(base.captured, again.captured, least_epochs=0).held:
-            return same
-        rounded = self._lockstep(remedy, pairs, length)
-        return replace(rounded, because=f"two equal runs differ in bits already; {rounded.because}")
-
-    def _lockstep(self, remedy: Remedy, pairs: Pairs, length: Length) -> Equality:
-        self._tell(f"{remedy.title}: does only rounding differ?", None, 0)
-        folder = self.folder / f"points-{self.bench.launched}"
-        folder.mkdir(parents=True, exist_ok=True)
-        ask = replace(self._ask(length), points=POINTS, steps=max(POINTS) + 2)
-        base = self._trial(replace(ask, edits=pairs.base, save=folder), length)
-        other = self._trial(replace(ask, edits=pairs.remedy, load=folder), length)
-        moved = [self._trial(replace(ask, edits=pairs.base, load=folder, ulp=True, seed=ask.seed), length)
-                 for _ in range(ENVELOPES)]  # fmt: skip
-        return equality.lockstep(base.captured, other.captured, [trial.captured for trial in moved])
-
-    def _trial(self, ask: Ask, length: Length) -> Trial:
-        self._afford(length.expected_s)
-        return self.bench.make(ask)
+        return same(remedy.safety, pairs, make, more, self.folder / f"points-{self.bench.launched}")
 
     # ------------------------------------------------------------ bookkeeping
 
@@ -345,11 +313,6 @@ class Prover:
                          proof.verdict)
             )  # fmt: skip
         return proof
-
-
-def _captured(pairs: Pairs) -> tuple[list[Captured], list[Captured]]:
-    """Return what the two arms of all pairs kept, disturbed or not: time does not matter to it."""
-    return [pair.base.captured for pair in pairs.pairs], [pair.remedy.captured for pair in pairs.pairs]
 
 
 def _problem(trial: Trial, remedy: Remedy, before: int) -> str:

@@ -53,6 +53,7 @@ class Ask:
         ulp: whether each loaded parameter is moved by one unit in its last place.
         shrink: batches that an epoch is cut to; None leaves it whole.
         limit_s: it is ended once it has run so long; None waits for ever.
+        timed: whether its time counts; only then other programs are waited for.
         ablate: what is taken away for a bound, by the names of `probes/trial/ablating.py`; such a trial trains nothing right.
     """
 
@@ -66,6 +67,7 @@ class Ask:
     ulp: bool = False
     limit_s: float | None = None
     ablate: tuple[str, ...] = ()
+    timed: bool = True
 
     def config(self) -> dict[str, object]:
         """Return what the probes are told."""
@@ -132,7 +134,8 @@ class Bench:
             UnstallError: When it cannot be started at all.
         """
         self.made += 1
-        self._await_quiet()
+        if ask.timed:
+            self._await_quiet()
         folder = self._new("trial")
         recordings.write_config(folder, ask.config())
         clock = _Slept()
@@ -143,7 +146,7 @@ class Bench:
         trial = _read(folder, ask.edits, ended)
         if slept_ns > SLEPT_NS:
             trial = replace(trial, disturbed=f"the machine slept for {slept_ns / 1e9:.0f} s")
-        if trial.disturbed:
+        if trial.disturbed and ask.timed:
             self.discarded += 1
         shutil.rmtree(folder, ignore_errors=True)
         return trial
