@@ -38,6 +38,7 @@ class Outcome:
     Attributes:
         before_s, patched_s, by_hand_s: spawn to the last step, medians. verdicts: of its proofs, in order.
         kept: ids of the remedies in the patch. took_s: of the fix.
+        claims: of each proof with a prediction: what was claimed, low and high, and what was measured, times faster.
     """
 
     planted: str
@@ -48,6 +49,7 @@ class Outcome:
     kept: tuple[str, ...]
     took_s: float
     load: float
+    claims: tuple[tuple[float, float, float], ...]
 
     @property
     def gained(self) -> float:
@@ -70,7 +72,12 @@ def outcome(cause: str, planted: Planted, folder: Path, rounds: int, budget_s: f
     before, patched, by_hand = (float(np.median(times[name])) for name in ("before", "fixed", "by_hand"))
     verdicts = tuple(f"{proof.remedy.id} {proof.verdict.value}" for proof in result.proofs)
     kept = tuple(remedy.id for remedy in result.kept)
-    return Outcome(cause, before, patched, by_hand, verdicts, kept, took_s, os.getloadavg()[0])
+    claims = tuple(
+        (proof.predicted_low, proof.predicted_high, proof.ratio.value)
+        for proof in result.proofs
+        if proof.predicted_low and proof.predicted_high and proof.ratio
+    )
+    return Outcome(cause, before, patched, by_hand, verdicts, kept, took_s, os.getloadavg()[0], claims)
 
 
 def _fixed(folder: Path, budget_s: float) -> Fixed:
@@ -125,6 +132,15 @@ def main() -> int:
         print(
             f"median of what was gained {np.median(gains):.0%} over {len(gains)} trainings; "
             f"slower than before by over 2 %: {slower}; 90 % or more: {sum(gain >= 0.9 for gain in gains)}"
+        )
+    claims = [claim for one in outcomes for claim in one.claims]
+    if claims:
+        inside = sum(low <= measured <= high for low, high, measured in claims)
+        off = [np.log(measured / np.sqrt(low * high)) for low, high, measured in claims]
+        print(
+            f"of {len(claims)} predictions {inside} hold what was measured; measured over the middle of the prediction: "
+            f"median {np.exp(np.median(off)):.2f}, tenth to ninetieth percentile {np.exp(np.quantile(off, 0.1)):.2f}-"
+            f"{np.exp(np.quantile(off, 0.9)):.2f}"
         )
     return 0
 

@@ -1,6 +1,7 @@
 """A fix goes from remedy to remedy on the run as improved so far, and keeps what is proved whatever ends it."""
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -176,3 +177,19 @@ def test_the_state_tells_what_is_kept_so_that_it_can_be_resumed(begun):
     fix.go()
     state = json.loads(Path(fix.folder, "fix.json").read_text())
     assert state["kept"] == ["data/starved-loader#it"] and len(state["proofs"]) == 1
+
+
+def test_a_source_that_was_changed_meanwhile_is_named(begun):
+    fix = begun({WORKERS: 20}, report(40, BOTH[0]), report(20))
+    os.utime(fix.folder / "train.py", (fix.clock.began - 60,) * 2)
+    fix.go()
+    assert not any("was changed while" in note for note in fix.result().notes)
+    os.utime(fix.folder / "train.py", (fix.clock.began + 60,) * 2)
+    assert any("train.py was changed while trials ran" in note for note in fix.result().notes)
+
+
+def test_a_patch_of_an_earlier_fix_is_not_left_to_be_taken_for_this_one(begun):
+    fix = begun({WORKERS: 0}, report(40, BOTH[0]))
+    (fix.folder / "unstall.patch").write_text("# A patch of unstall fix. Apply it with: git apply unstall.patch")
+    fix.go()
+    assert any("of an earlier fix" in note for note in fix.result().notes)

@@ -229,6 +229,7 @@ class Fix:
         file = self.options.patch
         if file is None:
             return found, written.patch_of(found, Path("unstall.patch"), project), ""
+        self.notes += self._about_files(found, file)
         about = [f"{proof.remedy.title} ({proof.where})" for proof in self.kept]
         patch = written.patch_of(found, file, project, about)
         try:
@@ -238,6 +239,14 @@ class Fix:
             self.notes.append(str(error))
             return found, patch, ""
         return found, patch, written.apply_command(found, file, project) if patch else ""
+
+    def _about_files(self, found: written.Written, patch: Path) -> Iterator[str]:
+        """Yield what the user is to know of files that are not as the trials found them, or not of this fix."""
+        for change in found.changes:
+            if change.path.stat().st_mtime > self.clock.began:
+                yield f"{change.name} was changed while trials ran: look whether the patch still means the same line."
+        if not found.changes and patch.exists():
+            yield f"{patch} is of an earlier fix: this one changes no source."
 
     def _ratios(self) -> tuple[Ratio | None, Ratio | None]:
         """Return the ratios of the steady step and of the start, original over all kept."""

@@ -30,10 +30,11 @@ SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the tra
 
 @dataclass
 class Clock:
-    """The budget of wall time."""
+    """The budget of wall time, from when it was made; *began* is that moment by the calendar, as files have it."""
 
     budget_s: float
     start_s: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.time)
 
     @property
     def spent_s(self) -> float:
