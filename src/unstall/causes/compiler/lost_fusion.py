@@ -2,8 +2,8 @@
 
 ## What it is
 `torch.compile` writes one kernel for a chain of operators that work element by element. What it has no rule for it
-calls as it is: an operator of the script's own (`torch.library.custom_op`), one on complex numbers, a random one under
-`fallback_random`. Or a setting keeps it from fusing at all, as a small `max_fusion_size`.
+calls as it is: an operator of the script's own (`torch.library.custom_op`), one on complex numbers, on a GPU a random
+one under `fallback_random`. Or a setting keeps it from fusing at all, as a small `max_fusion_size`.
 
 ## Why it costs
 Such a call ends one kernel and begins another. What stands before it writes its result to memory, and what stands
@@ -16,13 +16,15 @@ the calls to other code and the sizes of the tensors, and stack samples lie on i
 known. An operator of the script's own is taken for one that fuses if all its tensors fit the shape of its result and
 the lines of Python that it was seen in compute no matrix products, transforms, sorts or the like; if it is no Python,
 if a byte of it takes no longer than in four passes of the generated kernels. Of torch's own operators it is those that
-torch marks as working element by element, and random ones. Matrix products and whatever has no fused form are left
-alone. A setting is told where the time in the kernels and the bytes that they move allow for a loss.
+torch marks as working element by element; random ones on a device only, since on a CPU the generated code draws more
+slowly than torch does. Matrix products and whatever has no fused form are left alone. A setting is told where the time
+in the kernels and the bytes that they move allow for a loss.
 
 Named is the line that calls the operator, for its backward pass too. Fused, nearly all of the call's time goes, but for
 the arithmetic; where neither side of it is a kernel, one pass over its tensors stays. Three quarters of that are
-claimed, the saving lies between a half and the whole with the passes of its neighbours. For a setting half of what
-the bytes allow is claimed, and the saving may be none. Below 2 % of the step nothing is said.
+claimed, and the saving is a half at least; 0.3 and 0.15 where its lines compute powers, exponentials and the like,
+which take most of their time in a fused kernel too. At most it is the whole, with the passes of its neighbours. For a
+setting half of what the bytes allow is claimed, and the saving may be none. Below 2 % of the step nothing is said.
 
 ## Sources
 PyTorch documentation, "Custom Operators" (opaque to the compiler) and `torch._inductor.config`. Six blocks of
@@ -48,8 +50,8 @@ from unstall.model.remedy import Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Tables
 
-CLAIMED = 0.75  # of what is lost: arithmetic stays
-LEAST_SAVED = 0.5
+CLAIMED, LEAST_SAVED = 0.75, 0.5  # of what is lost: arithmetic stays; measured 0.73 for a leaky ReLU,
+COSTLY_CLAIMED, COSTLY_LEAST_SAVED = 0.3, 0.15  # and 0.27 for tanh and powers, which take most of their time anywhere
 SETTING_CLAIMED = 0.5  # of what the bytes allow: kernels that share no tensor cannot be one
 LEAST_SAMPLES = 10  # within the calls; fewer say nothing of their time
 MOST_PASSES = 4.0  # of a generated kernel, that a byte of an operator that is no Python may take
@@ -60,6 +62,7 @@ _NEEDED = re.compile(
     r"@|matmul|linear|conv|einsum|\b(?:bad)?d?b?mm\(|addmm|attention|fft|sort|topk|unique|nonzero|cumsum|cumprod|scatter|"
     r"index_|gather|embedding|solve|inv\(|cholesky|svd|qr\(|eig|lstm|gru|rnn|numpy|\bnp\.|\.cpu\(|\.item\(|multinomial"
 )
+_COSTLY = re.compile(r"tan|exp|erf|log|sigmoid|sin|cos|pow|sqrt|elu|softmax|silu|mish|softplus|\*\*|polar|gamma|bessel")
 _RANDOM = re.compile(r"^aten\.(rand|randn|rand_like|randn_like|bernoulli|native_dropout|normal|uniform)\b")
 # settings under which less is fused, and how
 _LIMITS = {
@@ -161,6 +164,7 @@ class LostFusion(Cause):
             3,
             _given(replace(_LEAKY, operator="aten.mul.Tensor", pointwise=True, codes=())),
         ),
+        Fires(_PICTURE, 1.2, _given(replace(_LEAKY, codes=("return 0.5 * x * (1 + torch.tanh(x))",)))),
         Fires(_PICTURE, 2, _given(setting=Setting("max_fusion_size", "1", _LINE), kernels_ms=8)),
         Silent(_PICTURE, "all was fused", _given()),
         Silent(_PICTURE, "a matrix product", _given(replace(_LEAKY, codes=("return x @ w.t()", "y = 2 * x")))),
@@ -173,6 +177,11 @@ class LostFusion(Cause):
             _PICTURE,
             "torch's own, which has no fused form",
             _given(replace(_LEAKY, operator="aten.sort.default", pointwise=False)),
+        ),
+        Silent(
+            _PICTURE,
+            "random numbers: on a CPU torch draws them faster than generated code does",
+            _given(replace(_LEAKY, operator="aten.bernoulli.p", pointwise=True, codes=())),
         ),
         Silent(
             _PICTURE,
@@ -211,7 +220,7 @@ class LostFusion(Cause):
             if tables.compiles and any(backend_of(one) == "inductor" and not one.flag("off") for one in asked):
                 yield Abstained(self.id, "Inductor told of no code that it wrote: what it fused is not known")
             return
-        for line, lost in _lost(made).items():
+        for line, lost in _lost(made, on_device=tables.device is not None).items():
             where = line or _asked_at(run, tables)
             if where is not None:
                 yield from self._of(where, lost, made, tables)
@@ -237,6 +246,7 @@ class LostFusion(Cause):
         between = sum(min(one.unfused.before, one.unfused.after) for one in lost)
         nbytes = sum(one.unfused.taken + one.unfused.given for one in lost)
         lost_ns, around_ns = sum(one.ns for one in lost), sum(one.around_ns for one in lost)
+        least_ns = sum(int((COSTLY_LEAST_SAVED if _is_costly(one.unfused) else LEAST_SAVED) * one.ns) for one in lost)
         yield Finding(
             self.id,
             f"{said}: {own_ns / steps / 1e6:.3g} ms a step.",
@@ -248,7 +258,7 @@ class LostFusion(Cause):
                 Evidence("kernels generated", made.kernels, "count", _TOLD),
                 Evidence("tensors of the calls", nbytes, "bytes a step", _TOLD),
             ),
-            Saving(min(spent_ns, int(LEAST_SAVED * lost_ns)) // steps, max(spent_ns, lost_ns + around_ns) // steps),
+            Saving(min(spent_ns, least_ns) // steps, max(spent_ns, lost_ns + around_ns) // steps),
             notes=("an estimate: what fusion would give shows only in a trial",),
         )  # fmt: skip
 
@@ -310,19 +320,20 @@ class _Lost:
     around_ns: int
 
 
-def _lost(made: Fusion) -> dict[Line | None, list[_Lost]]:
+def _lost(made: Fusion, *, on_device: bool) -> dict[Line | None, list[_Lost]]:
     """Return the operators that would fuse by the line that calls them."""
     found: dict[Line | None, list[_Lost]] = defaultdict(list)
     byte_ns = made.kernel_ns / made.moved if made.samples >= LEAST_SAMPLES and made.moved else None
     settings = {setting.name: setting.line for setting in made.settings}
     for unfused in made.unfused:
-        if unfused.samples < LEAST_SAMPLES or not _fuses(unfused, byte_ns):
+        random = bool(_RANDOM.search(unfused.operator))
+        if unfused.samples < LEAST_SAMPLES or not ((random and on_device) or _fuses(unfused, byte_ns)):
             continue
         # bytes are counted once, as the kernels' are, however often the graph runs; without those, a usual machine's
         one_ns = byte_ns if byte_ns is not None else USUAL_NS
         beside = (unfused.before + unfused.after) / max(1, 2 * unfused.calls)
         pass_ns = one_ns * (unfused.taken + unfused.given)
-        at = settings.get("fallback_random") if _RANDOM.search(unfused.operator) else None
+        at = settings.get("fallback_random") if random else None
         lost_ns = max(0, int(unfused.ns - (1 - beside) * pass_ns))
         found[at or unfused.line].append(_Lost(unfused, lost_ns, int(beside * pass_ns)))
     return found
@@ -331,7 +342,7 @@ def _lost(made: Fusion) -> dict[Line | None, list[_Lost]]:
 def _fuses(unfused: Unfused, byte_ns: float | None) -> bool:
     """Return whether the operator, written in a way that the compiler sees, would be part of a kernel."""
     if unfused.operator.startswith("aten."):
-        return bool(unfused.pointwise) or bool(_RANDOM.search(unfused.operator))
+        return bool(unfused.pointwise) and not _RANDOM.search(unfused.operator)
     if not unfused.alike:
         return False
     if unfused.codes:
@@ -344,8 +355,14 @@ def _stakes(lost: Sequence[_Lost], tables: Tables) -> tuple[Stake, ...]:
     claims: dict[Phase, int] = defaultdict(int)
     for one in lost:
         for phase, ns in one.unfused.spent:
-            claims[phase] += int(CLAIMED * one.ns * ns / max(1, one.unfused.ns))
+            part = COSTLY_CLAIMED if _is_costly(one.unfused) else CLAIMED
+            claims[phase] += int(part * one.ns * ns / max(1, one.unfused.ns))
     return tuple(stake for phase, ns in claims.items() for stake in stakes_in(phase, ns, tables.steady_parts))
+
+
+def _is_costly(unfused: Unfused) -> bool:
+    """Return whether the operator's arithmetic takes most of its time, fused or not, as far as its text tells."""
+    return any(_COSTLY.search(text) for text in unfused.codes or (unfused.operator,))
 
 
 def _name(unfused: Unfused) -> str:
