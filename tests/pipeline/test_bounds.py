@@ -53,9 +53,13 @@ class Planned:
     stop_at: int = 10**9
     wall_s: float = 1.0
     asks: list = field(default_factory=list)
+    patience_s: float = 400.0
+    waited_s: float = 0.0
+    most_waited_s: float = 0.0
 
     def make(self, ask):
         self.asks.append(ask)
+        self.waited_s += min(self.most_waited_s, self.patience_s - self.waited_s)
         if len(self.asks) >= self.stop_at:
             raise Interrupted
         gone = {name.partition("-")[0] for name in ask.ablate} | ({"compile"} if UNCOMPILED in ask.edits else set())
@@ -192,6 +196,25 @@ def test_trials_that_take_longer_than_expected_end_with_the_share_of_the_budget(
     bounds, _ = measured(bench, BOTH)
     assert len(bench.asks) == 4  # one round; 4 trials of 1e5 s would not end in a quarter of 1e6 s once more
     assert "1 of 3 rounds" in bounds["input"].because and bounds["input"].alone is None
+
+
+def test_bounds_leave_most_of_the_time_for_waiting_to_the_remedies():
+    bench = Planned(most_waited_s=20.0)
+    measured(bench, BOTH)
+    assert (bench.waited_s, bench.patience_s) == (100.0, 400.0)
+
+
+def test_where_too_few_pairs_are_clean_all_count_and_it_is_said():
+    bench = Planned()
+    make = bench.make
+
+    def disturbed_at_first(ask):
+        trial = make(ask)
+        return replace(trial, disturbed="other programs kept 1.9 of 2 cores busy" if len(bench.asks) <= 8 else "")
+
+    bench.make = disturbed_at_first
+    bounds, _ = measured(bench, BOTH)
+    assert bounds["input"].alone.pairs == 4 and "on a busy machine" in bounds["input"].because
 
 
 def test_checkpoints_are_written_where_trials_run_in_the_folder_itself():

@@ -92,7 +92,7 @@ class Bounding:
     failed: dict[Arm, str] = field(default_factory=dict)
     ask: Ask = field(default_factory=Ask)
     way: str = INPUT.name  # in which the input is taken away, by the names of `probes/trial/ablating.py`
-    start_s: float = field(default_factory=time.monotonic)
+    start_s: float = 0.0
 
     def go(self) -> None:
         """Make the trials.
@@ -109,10 +109,15 @@ class Bounding:
         if length is None:
             return
         self.ask = Ask(steps=length.steps, seed=self.options.seed, limit_s=length.limit_s)
-        for number in range(MOST_ROUNDS):
-            if not self.layers or not self._affords(length):
-                return
-            self._round(number)
+        self.start_s, patience_s = time.monotonic() - self.bench.waited_s, self.bench.patience_s
+        self.bench.patience_s = self.bench.waited_s + (patience_s - self.bench.waited_s) * BUDGET_SHARE
+        try:
+            for number in range(MOST_ROUNDS):
+                if not self.layers or not self._affords(length):
+                    return
+                self._round(number)
+        finally:
+            self.bench.patience_s = patience_s
 
     # ------------------------------------------------------------ which trials
 
@@ -145,10 +150,14 @@ class Bounding:
         return f"a trial takes {trial_s:.0f} s, and bounds may take {self._budget_s:.0f} s in all; a larger --budget would do"
 
     def _affords(self, length: Length) -> bool:
-        """Return whether one more round ends within the share of the budget, as long as trials have taken so far."""
+        """Return whether one more round ends within the share of the budget, as long as trials have taken so far.
+
+        What they waited for other programs is no part of it: there is a share of its own for that.
+        """
         made = [trial.wall_ns / 1e9 for trials in self.rounds for trial in trials.values()]
         each_s = sum(made) / len(made) if made and sum(made) else length.expected_s
-        return time.monotonic() - self.start_s + each_s * len(self._arms(self.layers)) <= self._budget_s
+        spent_s = time.monotonic() - self.bench.waited_s - self.start_s
+        return spent_s + each_s * len(self._arms(self.layers)) <= self._budget_s
 
     def _arms(self, layers: Sequence[Layer]) -> list[Arm]:
         arms = [arm for layer in layers for pair in (self._alone(layer), self._others(layer, layers)) for arm in pair]
@@ -248,15 +257,13 @@ class Bounding:
             if arm in self.failed:
                 return None, f"the run without {' and '.join(sorted(arm))} failed: {self.failed[arm]}"
         made = [Pair(trials[base], trials[without]) for trials in self.rounds if base in trials and without in trials]
-        if len(made) < 2:
+        if len(made) < LEAST_ROUNDS:
             return None, f"{len(made)} of {LEAST_ROUNDS} rounds of trials ended within the time for bounds"
         pairs = Pairs(self.bench, (), (), self.ask, Measure.STEP, False, made)
-        pairs.shared = 2 * sum(bool(pair.disturbed) for pair in made) > len(made)
+        pairs.shared = sum(not pair.disturbed for pair in made) < LEAST_ROUNDS
         ratio = pairs.ratio()
         if ratio is not None:
             return ratio, pairs.about_load()
-        if len(pairs.counted) < 2:
-            return None, f"the machine was disturbed: {next(pair.disturbed for pair in made if pair.disturbed)}"
         return None, "the steps of a trial are too few, or their length never settles"
 
     def notes(self) -> Iterator[str]:
