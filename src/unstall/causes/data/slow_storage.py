@@ -173,7 +173,13 @@ class SlowStorage(Cause):
             .replace("self.buffer[:65536]", "self.stored[i * SIZE : i * SIZE + 65536]")
             .replace("import mmap\n", ""),
             also=frozenset({"data/slow-worker-start", "data/starved-loader", "data/slow-transform"})
-            | {"data/costly-transport", "data/uneven-samples", "data/slow-collate", "kernels/too-few-threads"},
+            | {
+                "data/costly-transport",
+                "data/uneven-samples",
+                "data/too-many-workers",
+                "data/slow-collate",
+                "kernels/too-few-threads",
+            },
             edited=False,
         ),
     )
