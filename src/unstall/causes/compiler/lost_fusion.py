@@ -20,16 +20,19 @@ torch marks as working element by element; random ones on a device only, since o
 slowly than torch does. Matrix products and whatever has no fused form are left alone. A setting is told where the time
 in the kernels and the bytes that they move allow for a loss.
 
-Named is the line that calls the operator, for its backward pass too. Fused, nearly all of the call's time goes, but for
-the arithmetic; where neither side of it is a kernel, one pass over its tensors stays. Three quarters of that are
-claimed, and the saving is a half at least; 0.3 and 0.15 where its lines compute powers, exponentials and the like,
-which take most of their time in a fused kernel too. At most it is the whole, with the passes of its neighbours. For a
-setting half of what the bytes allow is claimed, and the saving may be none. Below 2 % of the step nothing is said.
+Named is the line that calls the operator, for its backward pass too. Lost is the time of its calls, less what one pass
+of the generated kernels over the same tensors takes; what takes less than two passes loses nothing. Three quarters of
+that are claimed, and the saving is a half at least; 0.3 and 0.15 where its lines compute powers, exponentials and the
+like, which take most of their time in a fused kernel too. At most it is the whole, with the passes of its neighbours.
+For a setting half of what the bytes allow is claimed, and the saving may be none. Below 2 % of the step nothing is
+said.
 
 ## Sources
 PyTorch documentation, "Custom Operators" (opaque to the compiler) and `torch._inductor.config`. Six blocks of
 LayerNorm, leaky ReLU and gate take 45 ms fused, 89 ms with the activation in a custom operator, and 70 ms uncompiled
-(torch 2.13, two threads): 27 calls to other code and 90 kernels instead of 3 and 64.
+(torch 2.13, two threads): 27 calls to other code and 90 kernels instead of 3 and 64. Twelve planted (one thread, CPU
+time of a step with and without): what is claimed and what was lost rank alike (Spearman 0.90), six that lose less than
+2 ms stay silent, and the six told are claimed at 7.2, 5.0, 3.8, 2.8, 2.4 and 2.0 of 8.1, 4.9, 6.2, 2.8, 2.3 and 1.6 ms.
 """
 
 from __future__ import annotations
@@ -54,6 +57,9 @@ CLAIMED, LEAST_SAVED = 0.75, 0.5  # of what is lost: arithmetic stays; measured 
 COSTLY_CLAIMED, COSTLY_LEAST_SAVED = 0.3, 0.15  # and 0.27 for tanh and powers, which take most of their time anywhere
 SETTING_CLAIMED = 0.5  # of what the bytes allow: kernels that share no tensor cannot be one
 LEAST_SAMPLES = 10  # within the calls; fewer say nothing of their time
+LEAST_PASSES = (
+    2.0  # of a generated kernel over its tensors, that an operator takes; below, it does no more than one would
+)
 MOST_PASSES = 4.0  # of a generated kernel, that a byte of an operator that is no Python may take
 USUAL_NS = 0.2  # a byte, where too few samples tell what the kernels take
 
@@ -158,13 +164,13 @@ class LostFusion(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.COMPILER, Sensor.SAMPLES})
 
     cases = (
-        Fires(_PICTURE, 3, _given(_LEAKY)),
+        Fires(_PICTURE, 2.25, _given(_LEAKY)),
         Fires(
             _PICTURE,
-            3,
+            2.25,
             _given(replace(_LEAKY, operator="aten.mul.Tensor", pointwise=True, codes=())),
         ),
-        Fires(_PICTURE, 1.2, _given(replace(_LEAKY, codes=("return 0.5 * x * (1 + torch.tanh(x))",)))),
+        Fires(_PICTURE, 0.9, _given(replace(_LEAKY, codes=("return 0.5 * x * (1 + torch.tanh(x))",)))),
         Fires(_PICTURE, 2, _given(setting=Setting("max_fusion_size", "1", _LINE), kernels_ms=8)),
         Silent(_PICTURE, "all was fused", _given()),
         Silent(_PICTURE, "a matrix product", _given(replace(_LEAKY, codes=("return x @ w.t()", "y = 2 * x")))),
@@ -191,8 +197,8 @@ class LostFusion(Cause):
         Silent(_PICTURE, "it takes next to nothing", _given(replace(_LEAKY, spent=((Phase.FORWARD, 400_000),)))),
         Silent(
             _PICTURE,
-            "between matrix products, and no slower than one pass over its tensors",
-            _given(replace(_LEAKY, before=0, after=0, spent=((Phase.FORWARD, 1_000_000),))),
+            "no slower than two passes over its tensors",
+            _given(replace(_LEAKY, spent=((Phase.FORWARD, 1_900_000),))),
         ),
         Silent(
             _PICTURE,
@@ -312,7 +318,8 @@ class _Lost:
     """What an operator's call takes, in all steady steps, that it would not as part of a kernel.
 
     Attributes:
-        ns: its own; around_ns: at most, of the kernels beside it, which write what it takes and read what it gives.
+        ns: above one pass over its tensors; around_ns: that pass, and of the kernels beside it, which write what it takes
+            and read what it gives; at most.
     """
 
     unfused: Unfused
@@ -334,8 +341,9 @@ def _lost(made: Fusion, *, on_device: bool) -> dict[Line | None, list[_Lost]]:
         beside = (unfused.before + unfused.after) / max(1, 2 * unfused.calls)
         pass_ns = one_ns * (unfused.taken + unfused.given)
         at = settings.get("fallback_random") if random else None
-        lost_ns = max(0, int(unfused.ns - (1 - beside) * pass_ns))
-        found[at or unfused.line].append(_Lost(unfused, lost_ns, int(beside * pass_ns)))
+        # on a CPU what goes through memory is often still in a cache: a single pass, as a change of type, loses nothing
+        lost_ns = unfused.ns - int(pass_ns) if unfused.ns >= LEAST_PASSES * pass_ns else 0
+        found[at or unfused.line].append(_Lost(unfused, lost_ns, int((1 + beside) * pass_ns)))
     return found
 
 
