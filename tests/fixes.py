@@ -257,7 +257,7 @@ BOUNDED = replace(
     bounds=(
         Bound(
             "input",
-            "each training loader gives its first batch again and again, and nothing is fetched",
+            "the loop gets its first batch again and again, and nothing is fetched",
             Ratio(3.38, 3.21, 3.57, 4),
             Ratio(3.46, 3.30, 3.62, 4),
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unstall import pipeline
 from unstall.model.finding import Basis, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Phase
 from unstall.model.report import Job, Report, Share
@@ -13,7 +14,7 @@ from unstall.model.run import Facts
 from unstall.model.trial import Captured, Trial
 from unstall.pipeline import fix as fixing
 from unstall.pipeline._asked import BY_USER, FixOptions
-from unstall.pipeline.bounds import UNCOMPILED, Bounding
+from unstall.pipeline.bounds import UNCOMPILED, Bounding, compiles
 from unstall.pipeline.fix import Fix
 from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.trial import Interrupted
@@ -22,13 +23,12 @@ MS = 1_000_000
 OPTIONS = FixOptions(("train.py",), budget_s=1e6, bounds=True)
 
 
-def report(compiled=None, **phases):
+def report(**phases):
     """Return a report of a 100-step run whose step takes *phases*, ms each."""
     whole = sum(phases.values())
     parts = tuple(Share(name, ms * MS, ms / whole) for name, ms in phases.items())
-    facts = Facts({} if compiled is None else {"compile:0": {"off": not compiled}})
     return Report(("train.py",), 0, True, "", 10**10, (10**10,), 100, 95, 5, None, parts, (), "", 0.0, 0, 0.0, "",
-                  (), (), (), (), (), (), (), {}, facts, Job(), None, None)  # fmt: skip
+                  (), (), (), (), (), (), (), {}, Facts({}), Job(), None, None)  # fmt: skip
 
 
 def one_after_the_other(gone):
@@ -73,9 +73,9 @@ class Planned:
         return Trial(ends, int(self.wall_s * 1e9), 0, True, kept, disturbed=self.disturbed)
 
 
-def measured(bench, of, options=OPTIONS):
+def measured(bench, of, options=OPTIONS, compiled=False):
     """Return the bounds by layer, what is noted, and the arms that were made."""
-    bounding = Bounding(bench, options, Clock(options.budget_s), of)
+    bounding = Bounding(bench, options, Clock(options.budget_s), of, compiled)
     bounding.go()
     return {bound.layer: bound for bound in bounding.bounds()}, list(bounding.notes())
 
@@ -120,18 +120,37 @@ def test_only_what_takes_two_percent_of_the_step_is_measured(fetch, layers):
     assert bool(notes) == (not layers)
 
 
-@pytest.mark.parametrize(("compiled", "layers"), [(True, ["compile"]), (False, []), (None, [])])
+@pytest.mark.parametrize(("compiled", "layers"), [(True, ["compile"]), (False, [])])
 def test_what_compiling_gives_is_measured_only_where_something_is_compiled(compiled, layers):
-    bounds, _ = measured(Planned(), report(compiled, forward=30, backward=10))
+    bounds, _ = measured(Planned(), report(forward=30, backward=10), compiled=compiled)
     assert list(bounds) == layers
     if layers:
         near(bounds["compile"].alone, 40 / 70)  # below 1: compiling pays
 
 
 def test_a_bound_beside_the_compilers_is_of_the_run_as_it_is_compiled():
-    bounds, _ = measured(Planned(), report(True, fetch=20, forward=20))
+    bounds, _ = measured(Planned(), report(fetch=20, forward=20), compiled=True)
     assert bounds["input"].others_removed is None
     near(bounds["compile"].others_removed, 20 / 50)
+
+
+COMPILED = """
+import torch
+model = torch.compile(torch.nn.Linear(4, 2), backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("switch", "compiled"), [("0", True), ("1", False)])
+def test_whether_something_is_compiled_is_told_from_the_recording(tmp_path, monkeypatch, switch, compiled):
+    (tmp_path / "train.py").write_text(COMPILED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", switch)
+    recorded = pipeline.run(["train.py"], pipeline.RunOptions(("train.py",), out=tmp_path / "recording"))
+    assert recorded.steps and compiles(recorded) is compiled
 
 
 def test_where_nothing_could_be_taken_away_no_ratio_is_told():

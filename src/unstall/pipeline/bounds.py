@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from unstall.model.finding import Finding
 from unstall.model.remedy import SetEnvironment
@@ -20,6 +21,7 @@ from unstall.pipeline._asked import FixOptions, Progress
 from unstall.pipeline.pairs import Pair, Pairs
 from unstall.pipeline.proving import MOST_SHARE, Clock, Length, length_of
 from unstall.pipeline.trial import Ask, Bench
+from unstall.readers import recording as reader
 from unstall.trials.worth import measure_of, place, predicted
 
 BUDGET_SHARE = 1 / 4  # of the budget, for all bounds together
@@ -48,7 +50,7 @@ class Layer:
 INPUT = Layer(
     "input",
     ("fetch",),
-    "each loader that trains gives its first batch again and again, and nothing is fetched",
+    "the loop gets its first batch again and again, and nothing is fetched",
     "not observed: it could not be told what makes the batches, or how many an epoch has",
 )
 CHECKPOINT = Layer(
@@ -62,12 +64,21 @@ COMPILE = Layer(
 )  # fmt: skip
 
 
-def layers_of(report: Report) -> tuple[Layer, ...]:
-    """Return the layers that take at least 2 % of the step, the largest first; compilation only where something is compiled."""
-    compiles = any(not asked.flag("off") for asked in report.facts.family("compile").values())
+def compiles(report: Report) -> bool:
+    """Return whether something is compiled in the run that *report* is of.
+
+    Raises:
+        UnstallError: When its recording cannot be read any more.
+    """
+    ranks = reader.read(Path(report.recording)).ranks if report.recording else ()
+    return any(not asked.flag("off") for rank in ranks for asked in rank.facts.family("compile").values())
+
+
+def layers_of(report: Report, compiled: bool) -> tuple[Layer, ...]:
+    """Return the layers that take at least 2 % of the step, the largest first; what compiling gives only where *compiled*."""
     shares = {part.name: part.share for part in report.step_parts}
     taken = {layer: sum(shares.get(phase, 0.0) for phase in layer.phases) for layer in (INPUT, CHECKPOINT, COMPILE)}
-    found = [layer for layer, share in taken.items() if share >= LEAST_SHARE and (layer is not COMPILE or compiles)]
+    found = [layer for layer, share in taken.items() if share >= LEAST_SHARE and (layer is not COMPILE or compiled)]
     return tuple(sorted(found, key=lambda layer: -taken[layer]))
 
 
@@ -76,6 +87,7 @@ class Bounding:
     """Measures the bounds of one run.
 
     Attributes:
+        compiled: whether something is compiled in the run.
         layers: that are still measured; with_others: whether the budget allows for taking each from the run without the others.
         because: by layer, why its bound cannot be told.
         rounds: the trials of each. failed: arms that broke the run, with its error.
@@ -85,6 +97,7 @@ class Bounding:
     options: FixOptions
     clock: Clock
     report: Report
+    compiled: bool = False
     layers: list[Layer] = field(default_factory=list)
     with_others: bool = True
     because: dict[str, str] = field(default_factory=dict)
@@ -100,7 +113,7 @@ class Bounding:
         Raises:
             Interrupted: When the user ended it; `bounds` tells what was known by then.
         """
-        self.layers = list(layers_of(self.report))
+        self.layers = list(layers_of(self.report, self.compiled))
         if CHECKPOINT in self.layers and self.options.workdir == "same":
             self._drop(
                 CHECKPOINT, "trials run in the folder itself (--workdir same), where empty checkpoints would stay"
@@ -238,7 +251,7 @@ class Bounding:
 
     def bounds(self) -> tuple[Bound, ...]:
         """Return the bound of each layer that was to be measured, or why it cannot be told."""
-        return tuple(self._bound(layer) for layer in layers_of(self.report))
+        return tuple(self._bound(layer) for layer in layers_of(self.report, self.compiled))
 
     def _bound(self, layer: Layer) -> Bound:
         if because := self.because.get(layer.name):

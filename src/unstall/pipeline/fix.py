@@ -19,7 +19,7 @@ from unstall.model.report import Report
 from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
 from unstall.pipeline import _state
 from unstall.pipeline._asked import BY_USER, FixOptions, Progress
-from unstall.pipeline.bounds import Bounding
+from unstall.pipeline.bounds import Bounding, compiles
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
@@ -92,7 +92,7 @@ class Fix:
 
     def _bound(self) -> None:
         """Measure the most that any fix of a layer can give; what is known is kept, whatever ends it."""
-        bounding = Bounding(self.bench, self.options, self.clock, self.first)
+        bounding = Bounding(self.bench, self.options, self.clock, self.first, compiles(self.first))
         try:
             bounding.go()
         finally:
