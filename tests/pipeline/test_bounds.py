@@ -17,7 +17,7 @@ from unstall.pipeline._asked import BY_USER, FixOptions
 from unstall.pipeline.bounds import UNCOMPILED, Bounding, compiles
 from unstall.pipeline.fix import Fix
 from unstall.pipeline.proving import Clock, Prover
-from unstall.pipeline.trial import Interrupted
+from unstall.pipeline.trial import NEEDED, Ask, Interrupted
 
 MS = 1_000_000
 OPTIONS = FixOptions(("train.py",), budget_s=1e6, bounds=True)
@@ -257,6 +257,12 @@ def test_how_the_input_is_taken_away_follows_from_the_run_as_it_is(captured, way
     assert not bench.asks[0].ablate
     removed = [ask for ask in bench.asks if any(name.startswith("input") for name in ask.ablate)]
     assert removed and all(way in ask.ablate and ask.steps == steps for ask in removed)
+
+
+def test_only_a_trial_that_looks_for_what_makes_the_batches_sees_what_the_model_is_given():
+    told = {ablate: Ask(ablate=ablate).config() for ablate in ((), ("input",), ("input-maker", "checkpoint"))}
+    assert [set(one["only"]) - set(NEEDED) for one in told.values()] == [set(), set(), {"modules"}]
+    assert [one["trial"].get("ablate") for one in told.values()] == [None, ["input"], ["input-maker", "checkpoint"]]
 
 
 def test_every_second_round_turns_the_order_of_the_one_before_around():
