@@ -31,6 +31,10 @@ LOAD, WAIT_DATA, BETWEEN, EVALUATE, FETCH, KIND_LOAD, KIND_WAIT_DATA = (
     int(Kind.LOAD),
     int(Kind.WAIT_DATA),
 )
+DRAWS_UNTIL, DRAWS_ONE_IN = (
+    64,
+    7,
+)  # draws that are timed beside the first of each pass; a prime, as bursts come in rhythms
 MOST_FIRST = 32  # passes over the data whose first draw is told
 LOOKS, THEN_ONE_IN = 4, 1024  # batches looked at from the start, after the very first; a look takes up to a millisecond
 IN_BETWEEN = cell(BETWEEN, Activity.UNKNOWN)
@@ -232,7 +236,7 @@ class Loaders:
 
 
 class Drawing:
-    """Sums of the time that the training thread spends in samplers, by loader: it draws the indices of every batch.
+    """Sums of the time that the training thread spends in samplers, by loader, over the draws that are timed.
 
     The first draw of a pass is kept apart: there a sampler shuffles all of the dataset.
     """
@@ -244,9 +248,14 @@ class Drawing:
 
     def timed(self, original: Any) -> Any:
         probe, recorder, add = self.probe, self.loaders.recorder, self.add
+        drawn = 0
 
         @functools.wraps(original)
         def next_index(iterator: Any) -> Any:
+            nonlocal drawn
+            drawn += 1
+            if drawn > DRAWS_UNTIL and drawn % DRAWS_ONE_IN and iterator._num_yielded:
+                return original(iterator)
             if not probe.on or get_ident() != recorder.thread:
                 return original(iterator)
             start = monotonic_ns()
