@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from unstall.accounts.device_summary import bound_by, device_summary, of_traces, warnings
+from unstall.model.device import Critical, DeviceUse, Idle, Idling
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.report import Traced
 from unstall.model.run import Coverage, Run
 from unstall.model.steps import Steps
-from unstall.model.tables import Critical, DeviceUse, Idle, Idling
 
 MS = 1_000_000
 

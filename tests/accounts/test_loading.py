@@ -10,9 +10,9 @@ from made import LOADING, MS, WAITING, B, F, N, U, outside, rank, row, rows, run
 
 from unstall.accounts.loading import MAIN_PROCESS
 from unstall.model.events import Events
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Safety
 from unstall.model.run import Fetches, Rank, Run
-from unstall.model.tables import LoaderUse
 from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind
 from unstall.pipeline import account
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unstall.accounts.samples import draws_of, growth_of, reads_of, repeats_of
+from unstall.model.loading import Growth
 from unstall.model.run import Facts
-from unstall.model.tables import Growth
 from unstall.readers._looks import looks
 from unstall.readers.wire import Process
 

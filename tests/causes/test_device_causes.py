@@ -8,10 +8,10 @@ from unstall import causes
 from unstall.causes._device import idle_stakes, spread
 from unstall.causes.distributed.exposed_collective import operation
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import Idle, Idling
 from unstall.model.finding import Abstained, Candidate, Operator, Stake
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.run import Sensor
-from unstall.model.tables import Idle, Idling
 from unstall.pipeline import account, explained
 from unstall.testing.contract import With, said_of
 from unstall.testing.timeline import draw

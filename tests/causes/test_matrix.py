@@ -13,8 +13,8 @@ from unstall.causes.kernels._matrix import (
     math_of,
     units_of,
 )
+from unstall.model.device import Kernels
 from unstall.model.ledger import Device
-from unstall.model.tables import Kernels
 
 FULL = [
     "ampere_sgemm_32x32_sliced1x4_tn",

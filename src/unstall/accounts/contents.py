@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from unstall.accounts.code import is_users
+from unstall.model.loading import Padding
 from unstall.model.run import Facts, Rank
-from unstall.model.tables import Padding
 
 LEAST_LOOKS = 2  # one batch may be any
 _PACKS = re.compile(

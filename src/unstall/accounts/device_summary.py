@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from unstall.accounts import summary
 from unstall.accounts.segment import segment
+from unstall.model.device import Critical, DeviceUse, Idle
 from unstall.model.ledger import Device, Ledger, Phase
 from unstall.model.report import DeviceSummary, Report, Share, Traced, TraceFile
 from unstall.model.run import Run, Sensor
 from unstall.model.steps import Steps
-from unstall.model.tables import Critical, DeviceUse, Idle
 
 STATES = {
     Device.COMPUTE: "compute",

@@ -16,8 +16,8 @@ from unstall.accounts.idling import REASONS, Pieces
 from unstall.accounts.nesting import at_rows
 from unstall.accounts.rank_view import RankView
 from unstall.model import intervals
+from unstall.model.device import Copies, Critical, DeviceCollectives, Idle, Idling, Kernels, Syncs
 from unstall.model.finding import Line
-from unstall.model.tables import Copies, Critical, DeviceCollectives, Idle, Idling, Kernels, Syncs
 from unstall.model.trace import NONE
 from unstall.model.wire import Activity, Device, Phase
 

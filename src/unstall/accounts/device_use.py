@@ -12,8 +12,8 @@ from unstall.accounts.device import States
 from unstall.accounts.idling import pieces
 from unstall.accounts.rank_view import RankView
 from unstall.model import intervals
+from unstall.model.device import DeviceUse
 from unstall.model.run import Run
-from unstall.model.tables import DeviceUse
 from unstall.model.trace import Call
 from unstall.model.wire import Device
 

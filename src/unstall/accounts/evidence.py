@@ -17,25 +17,14 @@ from unstall.accounts.device_use import device_use
 from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
 from unstall.accounts.windows import Windows, use_of
+from unstall.model.device import DeviceUse
 from unstall.model.finding import Line, Scope
 from unstall.model.fusion import Fusion
 from unstall.model.ledger import Ledger
+from unstall.model.loading import BatchLine, LoaderUse, WorkerLine
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
-from unstall.model.tables import (
-    BatchLine,
-    Collections,
-    Collectives,
-    Compile,
-    Cores,
-    DeviceUse,
-    HotLine,
-    LoaderUse,
-    Recomputed,
-    Saves,
-    Trend,
-    WorkerLine,
-)
+from unstall.model.tables import Collections, Collectives, Compile, Cores, HotLine, Recomputed, Saves, Trend
 from unstall.model.wire import Activity, Device, Phase
 
 

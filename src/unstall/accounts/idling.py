@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unstall.accounts.device import States
 from unstall.accounts.nesting import at_rows
 from unstall.model import intervals
-from unstall.model.tables import Idle
+from unstall.model.device import Idle
 from unstall.model.trace import NONE, Calls, Work
 from unstall.model.wire import Activity, Device, Phase
 

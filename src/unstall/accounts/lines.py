@@ -14,8 +14,9 @@ from unstall.accounts.label import Labelled, Stack
 from unstall.accounts.largest_remainder import divide
 from unstall.accounts.loops import loops_around
 from unstall.model.ledger import Ledger
+from unstall.model.loading import WorkerLine
 from unstall.model.run import Place, Samples
-from unstall.model.tables import HotLine, WorkerLine
+from unstall.model.tables import HotLine
 from unstall.model.wire import Activity, Phase
 
 # what stands for itself in a phase, whatever the samples say

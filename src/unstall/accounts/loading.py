@@ -13,9 +13,9 @@ from unstall.accounts.contents import padding_of
 from unstall.accounts.samples import draws_of, early_queued_ns, growth_of, pids_of, reads_of, repeats_of
 from unstall.model.finding import Line
 from unstall.model.ledger import Ledger
+from unstall.model.loading import Draws, LoaderUse
 from unstall.model.run import Facts, Fetches, Place, Rank
 from unstall.model.steps import Steps
-from unstall.model.tables import Draws, LoaderUse
 from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind, Phase
 
 MAIN_PROCESS = 0xFFFF

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from unstall.accounts.code import called, is_users, line_at
 from unstall.accounts.label import Labelled, Stack
 from unstall.accounts.opening import opened_again
+from unstall.model.loading import BatchLine
 from unstall.model.run import Place, Samples
-from unstall.model.tables import BatchLine
 from unstall.model.wire import Phase
 
 _FETCH = "torch/utils/data/_utils/fetch.py"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from unstall.accounts.code import line_at
+from unstall.model.loading import Draws, Growth, Reads, Repeats
 from unstall.model.run import Fact, Facts, Fetches, Place, Rank
-from unstall.model.tables import Draws, Growth, Reads, Repeats
 
 
 def repeats_of(dataset: str, facts: Facts) -> Repeats | None:

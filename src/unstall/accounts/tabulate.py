@@ -7,11 +7,11 @@ from operator import attrgetter
 from typing import TypeVar
 
 from unstall.accounts.operators import operators
+from unstall.model.device import DeviceUse
 from unstall.model.finding import Line
 from unstall.model.report import Column, Table, Value
 from unstall.model.run import Run
 from unstall.model.steps import Steps
-from unstall.model.tables import DeviceUse
 
 Row = TypeVar("Row")
 Cell = Callable[[Row], Value]

@@ -18,11 +18,11 @@ from unstall.accounts.device import States, ledger_of, states_of
 from unstall.accounts.device_use import device_use
 from unstall.accounts.largest_remainder import divide
 from unstall.accounts.segment import Segments
+from unstall.model.device import Copies, Critical, DeviceCollectives, DeviceUse, Idling, Kernels, Syncs
 from unstall.model.events import Events
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.run import Rank, Run
 from unstall.model.steps import Steps
-from unstall.model.tables import Copies, Critical, DeviceCollectives, DeviceUse, Idling, Kernels, Syncs
 from unstall.model.trace import Trace
 from unstall.model.wire import PROFILED, Kind
 

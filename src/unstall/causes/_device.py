@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from unstall.model.device import Idling
 from unstall.model.finding import Line, Operator, Stake, Where
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.run import Run
-from unstall.model.tables import Idling
 from unstall.model.trace import Call
 
 Parts = Mapping[tuple[Phase, Activity, Device], int]

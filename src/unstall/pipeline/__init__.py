@@ -37,7 +37,7 @@ from unstall.readers import recording as reader
 from unstall.readers.originals import originals
 from unstall.views import perfetto
 
-STEP_COST_NS = 42_000  # of the recorder on the training thread, a step; switched on and off in turns, bench/recorder.py
+STEP_COST_NS = 50_000  # of the recorder on the training thread, a step; switched on and off in turns, bench/recorder.py
 
 
 @dataclass(frozen=True, slots=True)

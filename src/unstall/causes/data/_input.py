@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from unstall.causes._configured import Setting, setting
 from unstall.model.finding import Command, Line, Saving, Scope, Stake, Where
 from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Scalar, SetKeyword
 from unstall.model.run import Place, Run
-from unstall.model.tables import BatchLine, Cores, LoaderUse, Tables
+from unstall.model.tables import Cores, Tables
 
 FEW_STEPS = 10  # with fewer steady steps what was prefetched in the first step still hides what a batch costs
 TEAM = 1.5  # CPU time of all threads of a worker over that of the fetch's own; from here on others take part

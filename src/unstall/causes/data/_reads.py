@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstall.model.tables import LoaderUse
+from unstall.model.loading import LoaderUse
 
 LEAST_LOOKS = 3  # batches; the first ones read headers and imports as well
 LEAST_OVER = 4  # bytes read from files over bytes of the sample; compressed ones make more of them than were read

@@ -27,9 +27,10 @@ from unstall.causes.data._input import place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import Draws, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Draws, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_PASS_NS = 1_000_000  # of the first draw of a pass, mean; less is not worth a line
 LEAST_BATCH_NS = (

@@ -29,9 +29,10 @@ from unstall.causes.data._input import LEAST_SAMPLES, heaviest, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import AddCall, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_SHARE = 0.1  # of the step
 LEAST_NS = 1_000_000  # a batch; two tensors from a busy worker take a part of that

@@ -30,9 +30,10 @@ from unstall.causes.data._reads import size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Scope, Weight, Where
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import Growth, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Growth, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_BYTES = 64_000_000  # of all workers together; a worker's own buffers and caches take some ten
 LEAST_GROWN = 0.5  # of what a worker held at the first look

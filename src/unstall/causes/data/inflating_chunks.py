@@ -43,9 +43,10 @@ from unstall.causes.data._reads import inflation, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import BatchLine, LoaderUse, Reads
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import BatchLine, LoaderUse, Reads, Tables
+from unstall.model.tables import Tables
 
 LEAST_PART = 0.25  # of a batch's cost
 _FORMATS = re.compile(

@@ -31,9 +31,10 @@ from unstall.causes.data._input import LEAST_SAMPLES, heaviest, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
+from unstall.model.loading import LoaderUse, Padding
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Padding, Tables
+from unstall.model.tables import Tables
 
 LEAST_UNUSED = 0.2  # of the width, that no row of a batch needs
 LEAST_UNEVEN = 0.5  # of the positions; less is what batches of natural lengths have

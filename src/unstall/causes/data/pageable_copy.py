@@ -29,11 +29,12 @@ from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import Parts, idle_stakes, merged, percent, spread, total, where
 from unstall.causes.data._input import loader_setting
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import Copies, DeviceUse, Idle, Idling
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Copies, DeviceUse, Idle, Idling, Tables
+from unstall.model.tables import Tables
 
 SMALL = 4096  # bytes a copy, mean; what reads a value back copies less
 SAVED_LOW = 0.5  # twice the bandwidth, and nothing hidden

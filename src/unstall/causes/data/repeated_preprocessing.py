@@ -48,9 +48,10 @@ from unstall.causes.data._reads import inflation, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import BatchLine, LoaderUse, Repeats
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import BatchLine, LoaderUse, Repeats, Tables
+from unstall.model.tables import Tables
 
 LEAST_TWICE = 12  # samples made twice; of a flip of one sample in ten, 8 % of such sets would not show it
 LEAST_PART = 0.3  # of a batch's cost, that keeping the samples would save

@@ -26,9 +26,10 @@ from unstall.causes.data._input import CROWDED, LEAST_WAIT, Wait, crowd, rows_li
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import BatchLine, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 _MS = 1_000_000
 _PICTURE = """

@@ -41,9 +41,10 @@ from unstall.causes.data._input import (
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import BatchLine, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_PART = 0.4  # of a batch's cost in the collate function
 SLOWEST_COPY_NS = 10  # a byte; a copy in one piece takes under 1, so what takes longer does something for each element

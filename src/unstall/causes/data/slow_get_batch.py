@@ -33,9 +33,10 @@ from unstall.causes.data._input import (
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import BatchLine, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_PART = 0.3  # of the function's samples on a line; with less the function itself is named
 _MS = 1_000_000

@@ -41,9 +41,10 @@ from unstall.causes.data._reads import LEAST_LOOKS, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import LoaderUse, Reads
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Reads, Tables
+from unstall.model.tables import Tables
 
 LEAST_BLOCKED = 0.5  # of a batch's running time, neither on a CPU nor waiting for one
 LEAST_STALLED = (

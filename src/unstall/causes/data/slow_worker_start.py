@@ -28,9 +28,10 @@ from unstall.causes.data._input import loader_setting, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Tables
+from unstall.model.tables import Tables
 
 LEAST_NS = 1_000_000_000  # in all; a start of less is no matter for a training
 LEAST_FORK_NS = 500_000_000  # a worker; a fork takes 5 to 50 ms, on a busy machine several times that

@@ -27,11 +27,13 @@ from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import idle_stakes, percent, where
 from unstall.causes.data._input import loader_setting
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import DeviceUse, Idle, Idling
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Knob, Remedy
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import DeviceUse, Idle, Idling, LoaderUse, Tables
+from unstall.model.tables import Tables
 
 SINGLE = "_SingleProcess"  # the iterator of a DataLoader without workers, as its annotation names it
 

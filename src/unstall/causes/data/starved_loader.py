@@ -28,9 +28,10 @@ from unstall.causes.data._input import Wait, is_busy, loader_setting, place_of, 
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Knob, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Cores, LoaderUse, Tables
+from unstall.model.tables import Cores, Tables
 
 LATENCY_WORKERS = 8  # workers for batches that mostly wait, whatever the cores; beyond it memory and start-up cost more
 MOST_WORKERS = 32

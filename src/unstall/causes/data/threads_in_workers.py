@@ -30,9 +30,10 @@ from unstall.causes.data._input import CROWDED, Wait, crowd, place_of, usable, w
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Cores, LoaderUse, Tables
+from unstall.model.tables import Cores, Tables
 
 LEAST_WAIT = 0.05  # of the step
 _MS = 1_000_000

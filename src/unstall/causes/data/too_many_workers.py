@@ -33,9 +33,10 @@ from unstall.causes.data._reads import size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Cores, LoaderUse, Tables
+from unstall.model.tables import Cores, Tables
 
 SPARE = 1.5  # over the workers at work on average: batches do not come evenly
 LEAST_NS = 100_000_000  # of the start; a few forks take that on a busy machine

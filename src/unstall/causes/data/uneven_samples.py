@@ -29,9 +29,10 @@ from unstall.causes.data._input import LEAST_WAIT, Wait, loader_setting, place_o
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Tables
+from unstall.model.tables import Tables
 
 FAST_ENOUGH = 0.8  # of the rest of the step, that a batch takes on average; nearer to it any noise empties the buffer
 MOST_SLOW = 0.25  # of the batches; where more are slow, slow is what they are

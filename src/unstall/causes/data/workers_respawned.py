@@ -27,9 +27,10 @@ from unstall.causes.data._input import cold_ns, loader_setting, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import LoaderUse, Tables
+from unstall.model.tables import Tables
 
 _MS = 1_000_000
 _PICTURE = """

@@ -28,11 +28,12 @@ from dataclasses import replace
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import percent, spread, total, where
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import DeviceCollectives, DeviceUse
 from unstall.model.finding import Evidence, Finding, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import DeviceCollectives, DeviceUse, Tables
+from unstall.model.tables import Tables
 
 OPERATIONS = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv", "Reduce")
 _OPERATION = re.compile("|".join(f"(?P<{name}>{name})" for name in OPERATIONS), re.IGNORECASE)

@@ -30,11 +30,12 @@ from dataclasses import replace
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._device import idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import Copies, DeviceUse, Idle, Idling, Syncs
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Copies, DeviceUse, Idle, Idling, Syncs, Tables
+from unstall.model.tables import Tables
 
 EVERY = 0.5  # waits a step; what comes less often is no matter of every step
 OFTEN = 2  # waits in all; what is seen once may be the end of it all, where the result is read

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from unstall.model.device import Kernels
 from unstall.model.ledger import Device
-from unstall.model.tables import Kernels
 
 
 class Math(Enum):

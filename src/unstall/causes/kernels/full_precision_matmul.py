@@ -34,11 +34,12 @@ from unstall.causes._configured import head_file
 from unstall.causes._device import percent, spread, total, where
 from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import DeviceUse, Kernels
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import AddCall, Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import DeviceUse, Kernels, Tables
+from unstall.model.tables import Tables
 
 SMALL_NS = 20_000  # a product, mean; memory or launching bounds it, not multiplying
 FLOATS = frozenset({"float", "float32", "torch.float32"})

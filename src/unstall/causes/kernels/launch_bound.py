@@ -29,11 +29,12 @@ from dataclasses import replace
 from unstall.causes._cause import Cause
 from unstall.causes._device import DILATED, has_stacks, idle_stakes, percent, where
 from unstall.model.case import Fires, Given, Silent
+from unstall.model.device import DeviceUse, Idle, Idling, Kernels
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
 from unstall.model.remedy import Edit, Remedy, Safety, SetKeyword
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import DeviceUse, Idle, Idling, Kernels, Tables
+from unstall.model.tables import Tables
 
 LEAST_SHARE = 0.05  # of the steady step
 LEAST_WITH_STACKS = 0.1  # the same where the profiler recorded Python stacks, and so about halved the host's speed
