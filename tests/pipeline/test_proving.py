@@ -32,6 +32,8 @@ class Planned:
     losses: dict = field(default_factory=dict)
     error: dict = field(default_factory=dict)
     missed: tuple = ()
+    epochs: int = 3
+    stopped: bool = True
     noise: float = 0.02
     asks: list = field(default_factory=list)
     launched: int = 0
@@ -45,8 +47,8 @@ class Planned:
         draw = np.random.default_rng(self.launched)
         usual = self.step_ms[value] * MS * np.exp(draw.normal(0, self.noise))
         ends = 10**9 + np.cumsum(usual * np.exp(draw.normal(0, 0.01, 80))).astype(np.int64)
-        kept = Captured(self.losses.get(value, LOSSES), "the same", epochs=3)
-        return Trial(ends, int(ends[-1]), 0, True, kept, missed=self.missed if ask.edits else ())
+        kept = Captured(self.losses.get(value, LOSSES), "the same", epochs=self.epochs, through_loader=True)
+        return Trial(ends, int(ends[-1]), 0, self.stopped, kept, missed=self.missed if ask.edits else ())
 
 
 def proved(bench, remedy=WORKERS, budget_s=1e6, clock=None, **options):
@@ -74,6 +76,15 @@ def test_a_faster_remedy_whose_losses_differ_is_not_called_faster():
     proof = proved(Planned({None: 20, 4: 10}, losses={4: LOSSES + 1e-9}))
     assert proof.verdict is Verdict.TRAINED_DIFFERENTLY
     assert proof.equality is not None and not proof.equality.held
+
+
+def test_a_training_of_one_epoch_has_no_more_boundaries_to_show():
+    assert proved(Planned({None: 20, 4: 10}, epochs=0, stopped=False)).verdict is Verdict.FASTER
+
+
+def test_a_training_that_was_stopped_before_its_boundaries_has_not_shown_that_it_stays_the_same():
+    proof = proved(Planned({None: 20, 4: 10}, epochs=1, stopped=True))
+    assert proof.verdict is Verdict.INCONCLUSIVE and "epoch boundaries only" in proof.because
 
 
 def test_where_no_losses_were_kept_it_is_not_told_and_so_inconclusive():

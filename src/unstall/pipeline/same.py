@@ -14,6 +14,7 @@ from unstall.trials import equality
 
 SHRUNK = 4  # batches an epoch is cut to, where boundaries of epochs are wanted
 SHRUNK_EPOCHS = 3
+LEAST_EPOCHS = 2  # boundaries that are passed: a kept iterator draws no new seed at the first
 POINTS = (1, 4, 10)  # steps that both arms make from the same state
 ENVELOPES = 2  # runs whose parameters are moved by one unit in the last place
 MOST_SEEDS = 10  # pairs, where the band of the seeds is too wide to tell
@@ -51,7 +52,9 @@ def _same_bits(pairs: Pairs, make: Make, folder: Path) -> Equality:
     shrunk = replace(pairs.ask, shrink=SHRUNK, steps=SHRUNK * SHRUNK_EPOCHS + 1)
     what = "are all bits the same?"
     base, other = (make(replace(shrunk, edits=edits), what) for edits in (pairs.base, pairs.remedy))
-    found = equality.bits(base.captured, other.captured)
+    # a script that comes to its end before has no more boundaries to pass
+    least = LEAST_EPOCHS if base.stopped else min(LEAST_EPOCHS, base.captured.epochs)
+    found = equality.bits(base.captured, other.captured, least)
     if found.held:
         bases, with_it = _captured(pairs)
         plain = equality.bits(bases[0], with_it[0], least_epochs=0)
