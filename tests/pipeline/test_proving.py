@@ -78,6 +78,21 @@ def test_a_faster_remedy_whose_losses_differ_is_not_called_faster():
     assert proof.equality is not None and not proof.equality.held
 
 
+def test_a_start_that_is_dearer_only_by_chance_has_nothing_to_pay_back():
+    assert proved(Planned({None: 20, 4: 10})).pays_after is None
+
+
+def test_a_start_that_is_surely_dearer_pays_itself_back_after_some_steps():
+    class Dearer(Planned):
+        def make(self, ask):
+            made = super().make(ask)
+            return replace(made, end_S=made.end_S + (500 * MS if ask.edits else 0))
+
+    proof = proved(Dearer({None: 20, 4: 10}))
+    assert proof.start is not None and proof.start.high < 1
+    assert proof.pays_after == pytest.approx(50, abs=5)
+
+
 def test_a_training_of_one_epoch_has_no_more_boundaries_to_show():
     assert proved(Planned({None: 20, 4: 10}, epochs=0, stopped=False)).verdict is Verdict.FASTER
 

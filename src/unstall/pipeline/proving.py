@@ -233,11 +233,7 @@ class Prover:
 
     def _proof(self, one: Worth, pairs: Pairs, verdict: Verdict, tried: tuple[Tried, ...], because: str) -> Proof:
         """Return the proof but for its equality; what is faster is held inconclusive until that is known."""
-        logs, seen = (
-            pairs.logs(),
-            [pairs.mean_ns(arm, m) for m in (Measure.START, Measure.STEP) for arm in (False, True)],
-        )
-        known = [time_ns for time_ns in seen if time_ns is not None]
+        logs, start = pairs.logs(), pairs.ratio(Measure.START)
         return Proof(
             one.cause,
             one.where,
@@ -245,13 +241,13 @@ class Prover:
             Verdict.INCONCLUSIVE if verdict is Verdict.FASTER else verdict,
             one.measure,
             ratio=pairs.ratio(),
-            start=pairs.ratio(Measure.START),
+            start=start,
             step=pairs.ratio(Measure.STEP),
             tried=tried,
             predicted_low=one.predicted_low,
             predicted_high=one.predicted_high,
             p=p_faster(logs) if len(logs) >= 2 else None,
-            pays_after=pays_after(*known) if len(known) == 4 else None,
+            pays_after=_pays_after(pairs) if start is not None and start.high < 1 else None,
             discarded=pairs.discarded,
             because=because or pairs.about_load(),
         )
@@ -314,6 +310,13 @@ class Prover:
                          proof.verdict)
             )  # fmt: skip
         return proof
+
+
+def _pays_after(pairs: Pairs) -> int | None:
+    """Return the steps after which a dearer start has paid itself back, by the means of the arms."""
+    seen = [pairs.mean_ns(arm, measure) for measure in (Measure.START, Measure.STEP) for arm in (False, True)]
+    known = [time_ns for time_ns in seen if time_ns is not None]
+    return pays_after(*known) if len(known) == len(seen) else None
 
 
 def _problem(trial: Trial, remedy: Remedy, before: int) -> str:

@@ -138,7 +138,7 @@ def _about(proof: Proof, verbose: bool) -> Iterator[str]:
     if proof.start is not None and proof.measure is not Measure.START and (verbose or proof.pays_after):
         yield f"start-up {times(proof.start.value)} ({interval(proof.start)})"
     if proof.pays_after:
-        yield f"pays its dearer start back after {proof.pays_after:,} steps"
+        yield f"pays its dearer start back after {proof.pays_after:,} step{'s' if proof.pays_after > 1 else ''}"
     if proof.step is not None and proof.measure is not Measure.STEP and verbose:
         yield f"a step {times(proof.step.value)} ({interval(proof.step)})"
     if proof.predicted_low is not None and proof.predicted_high is not None:
