@@ -305,7 +305,7 @@ def fix(options: FixOptions) -> Fixed:
         if edits and not first.exit_code:
             last = _record(options, bench, edits, clock)
         made = Fix(options, folder, bench, prover, clock, first, last, [proof for proof, _ in earlier], kept)
-        made.notes += _about_first(first)
+        made.notes += _about_first(first, bench)
         made._save()
         if first.steady_steps and (first.stopped_by_us or not first.exit_code):
             made.go()
@@ -331,12 +331,20 @@ def _record(options: FixOptions, bench: Bench, edits: tuple[Edit, ...], clock: C
         return pipeline.diagnose(folder, options.job)
     except UnstallError as error:
         code = recordings.read_json(folder / "recording.json").get("exit_code")
-        raise NoTraining(f"{error}\n{said(folder)}".strip(), code if isinstance(code, int) else 0) from None
+        failed = code if isinstance(code, int) else 0
+        hint = f"{_IN_A_COPY}\n" if failed and bench.workspace.place is not None else ""
+        raise NoTraining(f"{error}\n{hint}{said(folder)}".strip(), failed) from None
 
 
-def _about_first(first: Report) -> list[str]:
+_IN_A_COPY = (
+    "It ran in a copy of the working folder, where files that are named by a path outside of it (../data) are missing: "
+    "if that is why, run the trials in the folder itself with --workdir same."
+)
+
+
+def _about_first(first: Report, bench: Bench) -> list[str]:
     if first.exit_code and not first.stopped_by_us:
-        return [said(Path(first.recording))]
+        return [*([_IN_A_COPY] if bench.workspace.place is not None else []), said(Path(first.recording))]
     if first.stopped_by_us:
         return [f"The run was recorded for {first.steps} steps, then stopped; trials are stopped likewise."]
     return []

@@ -346,17 +346,21 @@ def _why_nothing(folder: Path, processes: list[Process]) -> str:
         )
     if not processes:
         return (
-            f"{len(seen)} Python process(es) ran ({_interpreters(seen)}), none imported torch, "
+            f"{_processes(len(seen), 'Python ')} ran ({_interpreters(seen)}), none imported torch, "
             "so there was no training to record.\n"
             "Check that the command trains, and that its Python environment has torch; another Python is named so:\n"
             "unstall run /path/to/python train.py"
         )
     return (
-        f"{len(processes)} process(es) imported torch, "
+        f"{_processes(len(processes))} imported torch, "
         "none made a training step (an optimizer step or a backward pass).\n"
         "The time cannot be divided into steps.\n"
         "Check that the command reaches its training loop; an error before it is shown above."
     )
+
+
+def _processes(count: int, kind: str = "") -> str:
+    return f"{count} {kind}process{'es' if count > 1 else ''}"
 
 
 def _interpreters(seen: list[Path]) -> str:
