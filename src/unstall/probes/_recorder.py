@@ -306,6 +306,10 @@ class Recorder:
             self._row(0, wire.ENDS_OUTSIDE)
             self.accounting.set_base(BETWEEN)
 
+    def unwind(self) -> None:
+        """Close all that is open on the training thread's stack."""
+        self.accounting.leave(1)
+
     def close_step(self, closer: int) -> None:
         """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES."""
         if not self.ended:

@@ -77,6 +77,7 @@ class Optimizers:
             self.recorder.close_step(number)
         except Exception as error:
             self.probe.switch_off(error)
+            self.recorder.unwind()  # its phase would stay open, and backward, which now closes steps, lie within it
 
     def known(self, optimizer: Any) -> int:
         number = self.numbers.get(optimizer)
