@@ -170,7 +170,7 @@ def test_of_two_processes_under_one_shell_script_the_longer_training_is_reported
     bench.write(f"{sys.executable} train.py 20\n{sys.executable} train.py 80\nexit 5\n", "both.sh")
     left = bench.watched("both.sh")
     assert (left.code, left.steps) == (5, 80)
-    assert "1 more process(es) trained; the account is of the longest training" in left.warnings
+    assert "1 more process trained; the account is of the longest training" in left.warnings
 
 
 @pytest.mark.slow

@@ -22,6 +22,10 @@ class Rows(Dataset):
     def __getitem__(self, i):
         return torch.full((40,), float(i)) + torch.rand(40), numpy.array([i, numpy.random.rand()]), random.random(), str(i)
 
+class Fixed(Rows):  # which worker makes a batch is a matter of time there, and so is what it would draw
+    def __getitem__(self, i):
+        return torch.full((40,), float(i)), str(i)
+
 class Whole(Rows):
     def __getitems__(self, indices):
         return [self[i] for i in indices]
@@ -103,7 +107,7 @@ LOADERS = {
     "worker-stream": "DataLoader(Stream(), batch_size=6, num_workers=2)",
     "worker-collate": "DataLoader(Rows(), batch_size=8, num_workers=1, worker_init_fn=begin, collate_fn=stacked)",
     "worker-odd-objects": "DataLoader(Oddities(), batch_size=8, num_workers=1, collate_fn=of_odd)",
-    "as-they-come": "DataLoader(Rows(), batch_size=8, num_workers=2, worker_init_fn=begin, in_order=False)",
+    "as-they-come": "DataLoader(Fixed(), batch_size=8, num_workers=2, worker_init_fn=begin, in_order=False)",
     "spawn": 'DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=1, worker_init_fn=begin, multiprocessing_context="spawn")',
 }
 TAIL = """

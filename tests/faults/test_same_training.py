@@ -441,7 +441,7 @@ def test_children_of_every_kind_work_as_without_us(bench):
     left = bench.watched("train.py")
     assert left.out == plain.stdout
     assert (left.code, left.steps) == (0, 12)
-    assert "2 more process(es) trained" in left.warnings
+    assert "2 more processes trained" in left.warnings
 
 
 @pytest.mark.slow
