@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -69,13 +70,20 @@ def abstains(cause: Cause, case: Fires | Silent, missing: frozenset[Sensor] | No
 
 # ---------------------------------------------------------------- planted trainings
 
+# torch sets them in a process that has compiled, as one that runs many tests has; a user's shell does not.
+SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
 
 def train(source: str, folder: Path, name: str = "train.py") -> Report:
     """Run *source* as a user would, under the recorder, and return its report."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / name
     script.write_text(source)
-    return run([str(script)], RunOptions(command=(str(script),), out=folder / "recording", job=Job()))
+    held = {name: os.environ.pop(name) for name in SET_BY_TORCH if name in os.environ}
+    try:
+        return run([str(script)], RunOptions(command=(str(script),), out=folder / "recording", job=Job()))
+    finally:
+        os.environ.update(held)
 
 
 def marked_lines(source: str) -> set[int]:
