@@ -64,13 +64,13 @@ class Planned:
             raise Interrupted
         gone = {name.partition("-")[0] for name in ask.ablate} | ({"compile"} if UNCOMPILED in ask.edits else set())
         if error := self.errors.get(frozenset(gone)):
-            return Trial(np.zeros(0, np.int64), 0, 1, False, Captured(np.zeros(0)), error=error)
+            return Trial(np.zeros(0, np.int64), 0, False, Captured(np.zeros(0)), error=error)
         draw = np.random.default_rng(len(self.asks))
         ends = 10**9 + np.cumsum(self.step_ms(gone) * MS * np.exp(draw.normal(0, 0.01, 80))).astype(np.int64)
         kept = replace(
             self.captured, ablated={name: 0 if name in self.untouched else 79 for name in gone - {"compile"}}
         )
-        return Trial(ends, int(self.wall_s * 1e9), 0, True, kept, disturbed=self.disturbed)
+        return Trial(ends, int(self.wall_s * 1e9), True, kept, disturbed=self.disturbed)
 
 
 def measured(bench, of, options=OPTIONS, compiled=False):

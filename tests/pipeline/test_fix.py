@@ -80,7 +80,7 @@ class Planned:
         step = (40 - sum(self.saves.get(edit, 0) for edit in ask.edits)) * MS
         lengths = step * np.exp(draw.normal(0, 0.01, 80) + draw.normal(0, 0.005))
         kept = Captured(np.linspace(2, 1, 80), "the same", epochs=3)
-        return Trial(10**9 + np.cumsum(lengths).astype(np.int64), 0, 0, True, kept)
+        return Trial(10**9 + np.cumsum(lengths).astype(np.int64), 0, True, kept)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ MS = 1_000_000
 def trial(step_ms, start_ms=1000, steps=60, warm=5, disturbed=""):
     lengths = np.full(steps, step_ms * MS)
     lengths[:warm] *= 6
-    return Trial(start_ms * MS + np.cumsum(lengths), 0, 0, True, Captured(np.zeros(0)), disturbed=disturbed)
+    return Trial(start_ms * MS + np.cumsum(lengths), 0, True, Captured(np.zeros(0)), disturbed=disturbed)
 
 
 @dataclass
@@ -93,7 +93,7 @@ def test_on_a_machine_that_is_always_busy_all_pairs_count_and_that_is_said():
 
 
 def test_a_run_whose_steps_change_to_the_end_has_nothing_to_compare():
-    rising = Trial(np.cumsum(np.repeat([10, 14, 19, 27, 38, 52], 10) * MS), 0, 0, True, Captured(np.zeros(0)))
+    rising = Trial(np.cumsum(np.repeat([10, 14, 19, 27, 38, 52], 10) * MS), 0, True, Captured(np.zeros(0)))
     pairs, _ = pairs_of([rising] * 3, [rising] * 3)
     assert pairs.window() is None and pairs.logs() == [] and pairs.ratio() is None
 

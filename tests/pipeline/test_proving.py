@@ -43,12 +43,12 @@ class Planned:
         self.launched += 1
         value = ask.edits[-1].value if ask.edits else None
         if self.error.get(value):
-            return Trial(np.zeros(0, np.int64), 0, 1, False, Captured(np.zeros(0)), error=self.error[value])
+            return Trial(np.zeros(0, np.int64), 0, False, Captured(np.zeros(0)), error=self.error[value])
         draw = np.random.default_rng(self.launched)
         usual = self.step_ms[value] * MS * np.exp(draw.normal(0, self.noise))
         ends = 10**9 + np.cumsum(usual * np.exp(draw.normal(0, 0.01, 80))).astype(np.int64)
         kept = Captured(self.losses.get(value, LOSSES), "the same", epochs=self.epochs, through_loader=True)
-        return Trial(ends, int(ends[-1]), 0, self.stopped, kept, missed=self.missed if ask.edits else ())
+        return Trial(ends, int(ends[-1]), self.stopped, kept, missed=self.missed if ask.edits else ())
 
 
 def proved(bench, remedy=WORKERS, budget_s=1e6, clock=None, **options):

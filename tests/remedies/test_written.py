@@ -9,8 +9,9 @@ import pytest
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import RemoveCall, SetEnvironment, SetKeyword
 from unstall.remedies import written as module
+from unstall.remedies.override import environment
 from unstall.remedies.patch import patched
-from unstall.remedies.written import apply, apply_command, check_patch_file, exports, patch_of, save_patch, written
+from unstall.remedies.written import apply, apply_command, check_patch_file, patch_of, save_patch, written
 
 LOADER = "torch.utils.data.DataLoader"
 SOURCE = "from torch.utils.data import DataLoader\n\nloader = DataLoader(rows, batch_size=4)\n"
@@ -144,7 +145,7 @@ def test_an_edit_that_cannot_be_made_does_not_keep_others_of_its_file_away(tmp_p
     found = written([workers("train.py", line=1), workers("train.py"), SetEnvironment("A", "1")], tmp_path)
     assert [refused.edit.line for refused in found.refused] == [1]
     assert found.changes[0].after == AFTER.encode()
-    assert exports([workers("train.py"), SetEnvironment("A", "1"), SetEnvironment("A", "2")]) == {"A": "2"}
+    assert environment([workers("train.py"), SetEnvironment("A", "1"), SetEnvironment("A", "2")]) == {"A": "2"}
 
 
 def test_a_link_is_followed_so_the_file_itself_is_changed(tmp_path):

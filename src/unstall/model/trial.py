@@ -80,24 +80,19 @@ class Trial:
     Attributes:
         end_S: int64 (S,), ns since the spawn: when each step had ended on every rank.
         wall_ns: spawn to reap.
-        exit_code: the command's own; stopped: whether we ended it at the step that was asked for.
+        stopped: whether we ended it at the step that was asked for.
         missed: places in the plan of the edits that were never met: the call was not made.
-        others_busy: cores that other programs kept busy meanwhile, mean; None where not observed.
         disturbed: why the time of this trial cannot be compared (load, throttling, the machine slept), or "".
         error: how it failed, in words, with the end of what it said; "" where it did not.
-        folder: its recording.
     """
 
     end_S: NDArray[np.int64]
     wall_ns: int
-    exit_code: int
     stopped: bool
     captured: Captured
     missed: tuple[int, ...] = ()
-    others_busy: float | None = None
     disturbed: str = ""
     error: str = ""
-    folder: str = ""
 
     def mean_step_ns(self, first: int, last: int) -> float:
         """Return the mean time of the steps *first* to *last* - 1, all that lies between them included.

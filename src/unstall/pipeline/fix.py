@@ -23,7 +23,7 @@ from unstall.pipeline.bounds import Bounding, compiles
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
-from unstall.remedies import written
+from unstall.remedies import override, written
 from unstall.trials.hours import hours
 from unstall.trials.statistics import spread_of
 from unstall.trials.worth import Asked, Worth, worth_trying
@@ -201,7 +201,7 @@ class Fix:
             patch=patch,
             patch_file=str(self.options.patch) if command else "",
             apply_with=command,
-            exports=written.exports(self.edits),
+            exports=override.environment(self.edits),
             applied=applied,
             hours=self._hours(step, start),
             spent_ns=round(self.clock.spent_s * 1e9),

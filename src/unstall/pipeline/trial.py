@@ -211,19 +211,16 @@ def _read(folder: Path, edits: tuple[Edit, ...], ended: supervise.Ended) -> Tria
         kept = captured.read(folder)
     except UnstallError as error:
         why = failed or f"{error}\n{said(folder)}".strip()
-        return Trial(np.zeros(0, np.int64), _wall(ended), ended.exit_code, False, Captured(np.zeros(0)), error=why)
+        return Trial(np.zeros(0, np.int64), _wall(ended), False, Captured(np.zeros(0)), error=why)
     met = {int(path.name.split("-")[1]) for path in folder.glob("met-*")}
     return Trial(
         end_S=_ends(steps) - ended.spawn_ns,
         wall_ns=_wall(ended),
-        exit_code=ended.exit_code,
         stopped=bool(run.facts.text("stopped")),
         captured=kept,
         missed=tuple(n for n, edit in enumerate(edits) if n not in met and not isinstance(edit, SetEnvironment)),
-        others_busy=_others_busy(run, steps),
         disturbed=_disturbed(run, steps),
         error=failed,
-        folder=str(folder),
     )
 
 
@@ -284,11 +281,6 @@ def _during(run: Run, steps: Steps) -> _During | None:
 
     waited = max(share(gauges.main_run_queue_ns), share(gauges.team_run_queue_ns))
     return _During(share(gauges.others_cpu_ns), waited, share(gauges.throttled_ns))
-
-
-def _others_busy(run: Run, steps: Steps) -> float | None:
-    during = _during(run, steps)
-    return None if during is None else during.others
 
 
 def _disturbed(run: Run, steps: Steps) -> str:

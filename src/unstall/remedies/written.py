@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,11 +91,6 @@ def written(
         if change is not None and change.after != change.before:
             changes.append(change)
     return Written(root, tuple(changes), tuple(refused))
-
-
-def exports(edits: Iterable[Edit]) -> dict[str, str]:
-    """Return the environment variables that *edits* set, by name; of two of one name the later holds."""
-    return {edit.variable: edit.value for edit in edits if isinstance(edit, SetEnvironment)}
 
 
 def patch_of(found: Written, patch: Path, working: Path, about: Sequence[str] = ()) -> str:
