@@ -245,3 +245,8 @@ class Report:
     def mean_step_ns(self) -> int:
         """Mean of the steady steps, ns; what findings cost a step is a part of it. 0 where there is none."""
         return sum(part.ns for part in self.step_parts)
+
+    @property
+    def start_ns(self) -> int:
+        """Wall time that is no steady step, ns: mostly from the start to the first of them."""
+        return max(0, self.wall_ns - self.steady_steps * self.mean_step_ns)

@@ -17,9 +17,9 @@ from unstall.model.finding import Finding
 from unstall.model.remedy import SetEnvironment
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Measure, Ratio, Trial
-from unstall.pipeline._asked import FixOptions, Progress
+from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.pairs import Pair, Pairs
-from unstall.pipeline.proving import MOST_SHARE, Clock, Length, length_of
+from unstall.pipeline.proving import MOST_SHARE, Clock, Length, length_of, tell
 from unstall.pipeline.trial import Ask, Bench
 from unstall.readers import recording as reader
 from unstall.trials.worth import measure_of, place, predicted
@@ -241,11 +241,8 @@ class Bounding:
         self.layers.remove(layer)
 
     def _tell(self, number: int, arm: Arm) -> None:
-        if self.options.progress is not None:
-            what = f"bounds: without {' and '.join(sorted(arm))}" if arm else "bounds: the run as it is"
-            self.options.progress(
-                Progress(what, number, MOST_ROUNDS, None, self.clock.spent_s, self.clock.budget_s)
-            )  # fmt: skip
+        what = f"bounds: without {' and '.join(sorted(arm))}" if arm else "bounds: the run as it is"
+        tell(self.options, self.clock, what, number, MOST_ROUNDS)
 
     # ------------------------------------------------------------ what they show
 

@@ -18,10 +18,10 @@ from unstall.model.remedy import Edit
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
 from unstall.pipeline import _state
-from unstall.pipeline._asked import BY_USER, FixOptions, Progress
+from unstall.pipeline._asked import BY_USER, FixOptions
 from unstall.pipeline.bounds import Bounding, compiles
 from unstall.pipeline.pairs import Pairs
-from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of
+from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of, tell
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
 from unstall.remedies import override, written
 from unstall.trials.hours import hours
@@ -77,10 +77,11 @@ class Fix:
             self.interrupted = f"the budget of {self.clock.budget_s:.0f} s"
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = BY_USER
+            return
         except Exception as error:  # what was proved until now must not be lost by a fault of ours, or a full disk
             self._failed(error)
-        if not self.interrupted or self.interrupted.startswith("the budget"):
-            self._count_total()
+            return
+        self._count_total()
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, UnstallError):
@@ -130,7 +131,7 @@ class Fix:
 
     def _explained(self) -> Report:
         """Return the report of the run with all kept remedies; the one before where it cannot be recorded."""
-        _tell(self.options, "recording the run with what was kept", self.clock)
+        tell(self.options, self.clock, "recording the run with what was kept")
         report = _record(self.options, self.bench, self.edits, self.clock)
         if report.exit_code or not report.steady_steps:
             self.notes.append(
@@ -257,9 +258,8 @@ class Fix:
     def _hours(self, step: Ratio | None, start: Ratio | None) -> Hours | None:
         if step is None or not self.kept:
             return None
-        step_ns = self.first.mean_step_ns
-        start_ns = max(0, self.first.wall_ns - self.first.steady_steps * step_ns)
-        return hours(self.options.job, start_ns=start_ns, step_ns=step_ns, step=step, start=start)
+        first = self.first
+        return hours(self.options.job, start_ns=first.start_ns, step_ns=first.mean_step_ns, step=step, start=start)
 
     def _save(self) -> None:
         project = self.bench.workspace.project
@@ -295,11 +295,11 @@ def fix(options: FixOptions) -> Fixed:
     workspace = prepare(options.workdir, Path.cwd(), folder, options.share, options.outputs)
     commands.resolve(options.command, os.environ)  # what is mistyped is said before anything is copied
     bench = Bench(options.command, folder / "trials", workspace, patience_s=options.budget_s * WAIT_SHARE)
-    prover = Prover(bench, options, clock, folder)
+    prover = Prover(bench, options, clock, folder, [proof.verdict for proof, _ in earlier])
     kept = [proof for proof, stays in earlier if stays]
     edits = tuple(edit for proof in kept for edit in proof.remedy.edits)
     try:
-        _tell(options, "recording the run as it is", clock)
+        tell(options, clock, "recording the run as it is")
         first = _record(options, bench, (), clock)
         last = first
         if edits and not first.exit_code:
@@ -363,8 +363,3 @@ def _notes(bench: Bench) -> Iterator[str]:
         yield f"{bench.discarded} of {bench.made} trials were disturbed by other programs."
     if bench.waited_s >= 1:
         yield f"Trials waited {bench.waited_s:.0f} s for other programs to end."
-
-
-def _tell(options: FixOptions, what: str, clock: Clock) -> None:
-    if options.progress is not None:
-        options.progress(Progress(what, 0, 0, None, clock.spent_s, clock.budget_s))

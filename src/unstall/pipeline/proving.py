@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.report import Report
-from unstall.model.trial import Equality, Measure, Proof, Trial, Tried, Verdict
+from unstall.model.trial import Equality, Measure, Proof, Ratio, Trial, Tried, Verdict
 from unstall.pipeline._asked import FixOptions, Progress
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.same import same
@@ -49,6 +49,20 @@ class OutOfBudget(Exception):
     """The next trial would not end within the budget."""
 
 
+def tell(
+    options: FixOptions,
+    clock: Clock,
+    what: str,
+    made: int = 0,
+    most: int = 0,
+    ratio: Ratio | None = None,
+    verdict: Verdict | None = None,
+) -> None:
+    """Say what is being done to who asked for it; arguments as `Progress` has them."""
+    if options.progress is not None:
+        options.progress(Progress(what, made, most, ratio, clock.spent_s, clock.budget_s, verdict))
+
+
 @dataclass(frozen=True, slots=True)
 class Length:
     """How long a trial is.
@@ -69,7 +83,7 @@ class Length:
 def length_of(report: Report, measure: Measure, periodic: bool, options: FixOptions) -> Length:
     """Return how long trials by *measure* are, given the explained run; *periodic* where the time comes now and then."""
     step_s = max(report.mean_step_ns, 1) / 1e9
-    start_s = max(0.0, report.wall_ns / 1e9 - report.steady_steps * step_s)
+    start_s = report.start_ns / 1e9
     by_itself = not report.stopped_by_us
     warm = max(report.warmup_steps, 3)
     if options.steps is not None:
@@ -281,10 +295,9 @@ class Prover:
         if self.clock.left_s - self.reserve_s < seconds:
             raise OutOfBudget
 
-    def _tell(self, what: str, pairs: Pairs | None, most: int, verdict: Verdict | None = None) -> None:
-        if self.options.progress is not None:
-            made, ratio = (len(pairs.pairs), pairs.ratio()) if pairs is not None else (0, None)
-            self.options.progress(Progress(what, made, most, ratio, self.clock.spent_s, self.clock.budget_s, verdict))
+    def _tell(self, what: str, pairs: Pairs | None, most: int) -> None:
+        made, ratio = (len(pairs.pairs), pairs.ratio()) if pairs is not None else (0, None)
+        tell(self.options, self.clock, what, made, most, ratio)
 
     def _done(self, one: Worth, verdict: Verdict, *, because: str) -> Proof:
         return self._closed(
@@ -303,12 +316,8 @@ class Prover:
     def _closed(self, proof: Proof) -> Proof:
         """Note the verdict, say it, and return *proof*."""
         self.verdicts.append(proof.verdict)
-        if self.options.progress is not None:
-            pairs = proof.ratio.pairs if proof.ratio else 0
-            self.options.progress(
-                Progress(proof.remedy.title, pairs, pairs, proof.ratio, self.clock.spent_s, self.clock.budget_s,
-                         proof.verdict)
-            )  # fmt: skip
+        pairs = proof.ratio.pairs if proof.ratio else 0
+        tell(self.options, self.clock, proof.remedy.title, pairs, pairs, proof.ratio, proof.verdict)
         return proof
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -155,8 +156,11 @@ class Bench:
         """Let other programs come to their end, as far as the time for waiting goes."""
         left_s = self.patience_s - self.waited_s
         if left_s > 0:
-            usable = float(str(machine_facts(self.env).get("machine.usable_cores") or 1.0))
-            self.waited_s += quiet.await_quiet(usable, min(WAIT_S, left_s))
+            self.waited_s += quiet.await_quiet(self._usable, min(WAIT_S, left_s))
+
+    @cached_property
+    def _usable(self) -> float:
+        return float(str(machine_facts(self.env).get("machine.usable_cores") or 1.0))
 
     def _launch(
         self, folder: Path, edits: tuple[Edit, ...], *, sampled: bool, limit_s: float | None

@@ -135,28 +135,31 @@ def begin() -> None:
     imports = AfterImport()
     sys.meta_path.insert(0, imports)
 
-    def start(module: ModuleType) -> None:
-        try:
-            from unstall.probes import start as start_probes
+    def after_torch(act: Callable[[], None], failed: str) -> None:
+        def acting(module: ModuleType) -> None:
+            try:
+                act()
+            except Exception as error:
+                sys.stderr.write(f"unstall: {failed}: {type(error).__name__}: {error}\n")
 
-            start_probes(recording, INJECTED_NS, imports.when)
-        except Exception as error:
-            sys.stderr.write(f"unstall: not recording this process: {type(error).__name__}: {error}\n")
+        imports.when("torch", acting)
 
-    imports.when("torch", start)
+    def start() -> None:
+        from unstall.probes import start as start_probes
+
+        start_probes(recording, INJECTED_NS, imports.when)
+
+    after_torch(start, "not recording this process")
     plan = os.environ.get("UNSTALL_PLAN")
     if not plan:
         return
 
-    def edit(module: ModuleType) -> None:
-        try:
-            from unstall.remedies.carried import carry_out
+    def edit() -> None:
+        from unstall.remedies.carried import carry_out
 
-            carry_out(plan, recording, imports.when)
-        except Exception as error:
-            sys.stderr.write(f"unstall: the edits are not in force here: {type(error).__name__}: {error}\n")
+        carry_out(plan, recording, imports.when)
 
-    imports.when("torch", edit)
+    after_torch(edit, "the edits are not in force here")
 
 
 try:
