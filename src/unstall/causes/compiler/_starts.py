@@ -15,6 +15,36 @@ LEAST_NS = 1_000_000_000  # of compilation in all; a cache that serves leaves ab
 LEAST_OF_LOOP = 0.1  # of the loop recorded so far; below it the compilation has been paid back
 SAVED = (0.5, 0.9)  # of first compilations, where the cache serves: tracing is done in any case; 0.9 was measured
 
+# Drawn and planted for the causes that share this arithmetic.
+PICTURE = f"""
+    step   |{"s" * 1300}|ssssssssss
+    main   |{"F" * 1300}|FFFFFFFFBO
+    host   |{"r" * 1200}{"." * 100}|..........
+"""
+TRAINING = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3, 64))
+
+    def forward(self, x):
+        for gain in self.gain:
+            x = torch.softmax(x * gain, -1) + torch.sigmoid(gain * x)
+        return x
+
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = torch.compile(Net())
+opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(60):
+    loss = net(torch.randn(32, 64)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(loss.item())
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:

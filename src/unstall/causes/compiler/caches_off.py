@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
-from unstall.causes.compiler._starts import SAVED, cache_in
+from unstall.causes.compiler._starts import PICTURE, SAVED, TRAINING, cache_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Environment, Finding, Saving, Scope, Weight, Where
 from unstall.model.ledger import Basis, Ledger, Phase
@@ -35,12 +35,6 @@ from unstall.model.tables import Compile, Tables
 
 VARIABLE = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
 SETTINGS = (VARIABLE, "force_disable_caches", "fx_graph_cache")
-
-_PICTURE = f"""
-    step   |{"s" * 1300}|ssssssssss
-    main   |{"F" * 1300}|FFFFFFFFBO
-    host   |{"r" * 1200}{"." * 100}|..........
-"""
 
 
 def _given(off: bool = True, ms: int = 1200, steady_ms: int = 10, number: int = 0) -> Given:
@@ -52,32 +46,11 @@ def _given(off: bool = True, ms: int = 1200, steady_ms: int = 10, number: int = 
     )
 
 
-_PLANTED = """\
+_HEAD = """\
 import torch
 from torch import nn
 {off}
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(3, 64))
-
-    def forward(self, x):
-        for gain in self.gain:
-            x = torch.softmax(x * gain, -1) + torch.sigmoid(gain * x)
-        return x
-
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-net = torch.compile(Net())
-opt = torch.optim.SGD(net.parameters(), lr=1e-3)
-for step in range(60):
-    loss = net(torch.randn(32, 64)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-print(loss.item())
 """
 
 
@@ -85,17 +58,17 @@ class CachesOff(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.COMPILER})
 
     cases = (
-        Fires(_PICTURE, 1200, _given()),
-        Silent(_PICTURE, "they are on: a first start has to compile", _given(off=False)),
-        Silent(_PICTURE, "compiled in a moment", _given(ms=600)),
-        Silent(_PICTURE, "the loop has run for long: it is paid back", _given(steady_ms=60_000)),
-        Silent(_PICTURE, "recompilations are another fault", _given(number=1)),
+        Fires(PICTURE, 1200, _given()),
+        Silent(PICTURE, "they are on: a first start has to compile", _given(off=False)),
+        Silent(PICTURE, "compiled in a moment", _given(ms=600)),
+        Silent(PICTURE, "the loop has run for long: it is paid back", _given(steady_ms=60_000)),
+        Silent(PICTURE, "recompilations are another fault", _given(number=1)),
     )
 
     planted = (
         Planted(
-            before=_PLANTED.format(off="\ntorch._inductor.config.force_disable_caches = True  # <- fault\n"),
-            after=_PLANTED.format(off=""),
+            before=_HEAD.format(off="\ntorch._inductor.config.force_disable_caches = True  # <- fault\n") + TRAINING,
+            after=_HEAD.format(off="") + TRAINING,
             also=frozenset({"compiler/long-cold-start"}),
             edited=False,
         ),

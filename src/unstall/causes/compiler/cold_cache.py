@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
-from unstall.causes.compiler._starts import SAVED, Cache, cache_in
+from unstall.causes.compiler._starts import PICTURE, SAVED, TRAINING, Cache, cache_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Environment, Finding, Line, Saving, Scope, Weight, Where
 from unstall.model.ledger import Basis, Ledger, Phase
@@ -41,12 +41,6 @@ VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _VOLATILE = re.compile(r"tempfile|mkdtemp|TemporaryDirectory|getpid|uuid|time\(|now\(|random|RANK\b|JOB_?ID", re.I)
 _PASSING = re.compile(r"^tmp\w{6,}$|[0-9a-f]{8}-[0-9a-f]{4}|(?:job|pid|rank|run)[-_.]?\d+|\d{5,}", re.I)
 
-_PICTURE = f"""
-    step   |{"s" * 1300}|ssssssssss
-    main   |{"F" * 1300}|FFFFFFFFBO
-    host   |{"r" * 1200}{"." * 100}|..........
-"""
-
 
 def _given(folder: str = "/scratch/job_4711", fresh: bool = True, hits: int = 0, steady_ms: int = 10) -> Given:
     cache: dict[str, Fact] = {
@@ -59,7 +53,7 @@ def _given(folder: str = "/scratch/job_4711", fresh: bool = True, hits: int = 0,
     )
 
 
-_PLANTED = """\
+_HEAD = """\
 import os
 import tempfile
 import torch
@@ -68,27 +62,6 @@ from torch import nn
 {set}
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(3, 64))
-
-    def forward(self, x):
-        for gain in self.gain:
-            x = torch.softmax(x * gain, -1) + torch.sigmoid(gain * x)
-        return x
-
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-net = torch.compile(Net())
-opt = torch.optim.SGD(net.parameters(), lr=1e-3)
-for step in range(60):
-    loss = net(torch.randn(32, 64)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-print(loss.item())
 """
 
 
@@ -96,20 +69,21 @@ class ColdCache(Cause):
     needs = frozenset({Sensor.STEPS, Sensor.COMPILER})
 
     cases = (
-        Fires(_PICTURE, 1200, _given()),
-        Fires(_PICTURE, 1200, _given("/tmp/tmpk3v9x2qa")),
-        Silent(_PICTURE, "a folder that lasts, in its first use", _given("/home/someone/.cache/inductor")),
-        Silent(_PICTURE, "there is older work in it", _given(fresh=False)),
-        Silent(_PICTURE, "it served", _given(hits=2)),
-        Silent(_PICTURE, "the loop has run for long: it is paid back", _given(steady_ms=60_000)),
+        Fires(PICTURE, 1200, _given()),
+        Fires(PICTURE, 1200, _given("/tmp/tmpk3v9x2qa")),
+        Silent(PICTURE, "a folder that lasts, in its first use", _given("/home/someone/.cache/inductor")),
+        Silent(PICTURE, "there is older work in it", _given(fresh=False)),
+        Silent(PICTURE, "it served", _given(hits=2)),
+        Silent(PICTURE, "the loop has run for long: it is paid back", _given(steady_ms=60_000)),
     )
 
     planted = (
         Planted(
-            before=_PLANTED.format(set=f'os.environ["{VARIABLE}"] = tempfile.mkdtemp()  # <- fault'),
-            after=_PLANTED.format(
+            before=_HEAD.format(set=f'os.environ["{VARIABLE}"] = tempfile.mkdtemp()  # <- fault') + TRAINING,
+            after=_HEAD.format(
                 set=f'os.environ["{VARIABLE}"] = os.path.join(tempfile.gettempdir(), "inductor_of_this_project")'
-            ),
+            )
+            + TRAINING,
             also=frozenset({"compiler/long-cold-start"}),
             edited=False,
         ),

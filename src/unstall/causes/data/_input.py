@@ -61,6 +61,11 @@ class Wait:
         return self.ns / max(1, self.steps)
 
 
+def loop_ns(ledger: Ledger) -> int:
+    """Return the time of all ranks between start-up and shutdown, ns."""
+    return int(ledger.wall_R.sum()) - ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
+
+
 def wait_of(use: LoaderUse, ledger: Ledger, tables: Tables) -> Wait:
     """Return the wait for *use* in the steady steps, iterators apart; of the whole loop where few steps were steady."""
     activity = Activity.WAIT_DATA if use.workers else Activity.LOAD
@@ -69,8 +74,7 @@ def wait_of(use: LoaderUse, ledger: Ledger, tables: Tables) -> Wait:
     steady = Wait(Scope.STEADY, activity, ns, min(1.0, ns / max(1.0, ran_ns)), tables.steady_steps)
     if tables.steady_steps >= FEW_STEPS or sum(other.trains for other in tables.loaders) > 1:
         return steady
-    outside = ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
-    loop = max(1, int(ledger.wall_R.sum()) - outside)
+    loop = max(1, loop_ns(ledger))
     started = sum(use.iterator_ns) + sum(use.stop_ns)
     whole_ns = max(0, ledger.total_ns(phase=Phase.FETCH, activity=activity) - started)
     steps = int(ledger.step.max(initial=-1)) + 1

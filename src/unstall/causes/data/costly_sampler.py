@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import place_of
+from unstall.causes.data._input import loop_ns, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -123,7 +123,7 @@ class CostlySampler(Cause):
     )
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
-        loop = int(ledger.wall_R.sum()) - ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
+        loop = loop_ns(ledger)
         for use in tables.loaders:
             if use.trains and use.draws is not None:
                 draws = use.draws

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import trains_on_cpu
-from unstall.causes.data._input import loader_setting, place_of
+from unstall.causes.data._input import loader_setting, loop_ns, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -124,7 +124,7 @@ class SlowWorkerStart(Cause):
     )
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
-        loop = int(ledger.wall_R.sum()) - ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
+        loop = loop_ns(ledger)
         for use in tables.loaders:
             if use.trains and use.workers and use.iterator_ns:
                 making, late = use.iterator_ns[0], 0

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
-from unstall.causes.data._input import is_busy, loader_setting, place_of, usable
+from unstall.causes.data._input import is_busy, loader_setting, loop_ns, place_of, usable
 from unstall.causes.data._reads import size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
@@ -122,7 +122,7 @@ class TooManyWorkers(Cause):
     )
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Candidate]:
-        loop = int(ledger.wall_R.sum()) - ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
+        loop = loop_ns(ledger)
         for use in tables.loaders:
             if use.trains and use.workers and use.iterator_ns and use.batch_wall_ns and tables.steady_ns:
                 needed = enough(use, tables)

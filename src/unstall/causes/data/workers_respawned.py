@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import cold_ns, loader_setting, place_of
+from unstall.causes.data._input import cold_ns, loader_setting, loop_ns, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -159,7 +159,7 @@ class WorkersRespawned(Cause):
             late = sum(max(0, first - use.batch_wall_ns) for first in use.first_batch_ns[1:])
             scope, restarts = Scope.PERIODIC, use.iterators - 1
             ns = sum(use.iterator_ns[1:]) + late + sum(use.stop_ns[: use.iterators - 1])
-            whole = int(ledger.wall_R.sum()) - ledger.total_ns(phase=(Phase.STARTUP, Phase.SHUTDOWN))
+            whole = loop_ns(ledger)
         if ns < LEAST_SHARE * whole:
             return
         each = ns / max(1, restarts)
