@@ -16,14 +16,17 @@ from unstall.model.errors import UnstallError
 from unstall.model.remedy import (
     AddCall,
     CallFirst,
+    CallMethod,
     Edit,
     Knob,
+    Named,
     Remedy,
     RemoveCall,
     Safety,
     SetAttribute,
     SetEnvironment,
     SetKeyword,
+    WrapCall,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ _KINDS: dict[str, type[Edit]] = {
     "call-first": CallFirst,
     "add-call": AddCall,
     "set-attribute": SetAttribute,
+    "wrap-call": WrapCall,
+    "call-method": CallMethod,
     "set-environment": SetEnvironment,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -68,7 +73,21 @@ def edit_from_json(record: object) -> Edit:
     for name in ("arguments", "dropped"):
         if isinstance(fields.get(name), list):
             fields[name] = tuple(_items(fields[name], name))
+    if "keywords" in fields:
+        fields["keywords"] = tuple(_keyword(pair) for pair in _items(fields["keywords"], "keywords"))
     return _made(kind, fields)
+
+
+def _keyword(pair: object) -> tuple[str, object]:
+    """Return the name and the value of a keyword, a value that is named read."""
+    name, value = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
+    if isinstance(value, Mapping):
+        value = _made(Named, _fields(value, "value"))
+    elif not _fits(value, "Scalar"):
+        name = None
+    if not isinstance(name, str):
+        raise NotAPlan(f"A keyword is expected to be a name and a value, not {pair!r}.")
+    return name, value
 
 
 def remedy_to_json(remedy: Remedy) -> dict[str, object]:

@@ -68,6 +68,58 @@ class CallFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A value that is written by its name: a dotted import path, as ``torch.channels_last``."""
+
+    path: str
+
+
+Value = Scalar | Named
+
+
+@dataclass(frozen=True, slots=True)
+class WrapCall:
+    """Hand what the call of *call* on *line* of *file* makes to *wrapper*, and use what that returns.
+
+    ``Net(8)`` becomes ``torch.compile(Net(8), dynamic=False)``.
+
+    Attributes:
+        call: dotted import path of the class or function that is called. A class of the script itself, which cannot be
+            imported, is given by its name.
+        wrapper: dotted import path of a function; the file has to import it, or a package that it is of.
+        keywords: further arguments of *wrapper*, by name.
+        made: import path of a class that *call* is, or is derived from; "" where *call* is no class, but a function or
+            method that can be imported.
+    """
+
+    file: str
+    line: int
+    call: str
+    wrapper: str
+    keywords: tuple[tuple[str, Value], ...] = ()
+    made: str = "torch.nn.Module"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMethod:
+    """Call *method* of what the call of *call* on *line* of *file* makes, once the statement has given it a name.
+
+    ``model = Net(8)`` is followed by ``model.compile()``. What the object is called elsewhere does not matter, so this is
+    for methods that change it in place.
+
+    Attributes:
+        call, made: as of `WrapCall`. keywords: arguments of *method*, by name.
+    """
+
+    file: str
+    line: int
+    call: str
+    method: str
+    keywords: tuple[tuple[str, Value], ...] = ()
+    made: str = "torch.nn.Module"
+
+
+@dataclass(frozen=True, slots=True)
 class SetEnvironment:
     """Start the command with *variable* set to *value*."""
 
@@ -105,7 +157,8 @@ class SetAttribute:
         return 1
 
 
-CallEdit = SetKeyword | RemoveCall | CallFirst  # of one call site
+MadeEdit = WrapCall | CallMethod  # of what one call makes
+CallEdit = SetKeyword | RemoveCall | CallFirst | MadeEdit  # of one call site
 SourceEdit = CallEdit | AddCall | SetAttribute
 Edit = SourceEdit | SetEnvironment
 

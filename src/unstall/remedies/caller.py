@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tokenize
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from unstall.model.remedy import CallEdit, RemoveCall
+from unstall.model.remedy import CallEdit, CallMethod, RemoveCall, WrapCall
+from unstall.remedies.making import refuse_unless_made_plainly
 from unstall.remedies.sites import NoSuchCall, NotPatchable, Site, Use, calls_nothing, find, parse, refuse_if_used
 
 _NO_INSTANCE = object()
@@ -29,7 +31,8 @@ class Caller:
         use: what becomes of the result there; None where the source does not tell.
 
     Raises:
-        NotPatchable: When the line makes several such calls, or a call to leave out has a use.
+        NotPatchable: When the line makes several such calls, a call to leave out has a use, or what a call makes has
+            no name.
     """
 
     __slots__ = ("_edit", "_folder", "_is_file", "_seen", "_site", "live", "met", "use")
@@ -71,18 +74,22 @@ class Caller:
             with tokenize.open(edit.file) as file:
                 tree = parse(file.read(), edit)
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            if isinstance(edit, RemoveCall):
-                raise NotPatchable(edit, f"whether its result is used is not known ({error})") from None
+            if isinstance(edit, (RemoveCall, WrapCall, CallMethod)):
+                raise NotPatchable(edit, f"what becomes of its result is not known ({error})") from None
             return None
         try:
             site = find(tree, edit)
         except NoSuchCall:
             # A keyword is set by line, since the name may be bound in a way that the source does not show.
+            if isinstance(edit, (WrapCall, CallMethod)):
+                raise
             if isinstance(edit, RemoveCall) and not calls_nothing(tree, edit.line):
                 raise
             return None
         if isinstance(edit, RemoveCall):
             refuse_if_used(site, edit)
+        if isinstance(edit, (WrapCall, CallMethod)):
+            refuse_unless_made_plainly(tree, site, edit)
         return site
 
     def _is_here(self, frame: FrameType) -> bool:
@@ -108,6 +115,13 @@ class Caller:
         if end_column is not None:
             return (last, end_column) == self._site.end  # no two calls end in one place
         return self._site.first_line <= first <= self._site.end[0]
+
+
+def tracing() -> Callable[[], bool]:
+    """Return torch's own word on whether a compiler is tracing; without torch none is."""
+    torch = sys.modules.get("torch")
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return compiling if callable(compiling) else bool
 
 
 def _text_of_call(frame: FrameType) -> tuple[int, int, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from unstall.model.remedy import AddCall, Scalar, SetAttribute
+from unstall.model.remedy import AddCall, Scalar, SetAttribute, SourceEdit
 from unstall.remedies.names import Names
 from unstall.remedies.sites import NotPatchable, end_of
 from unstall.remedies.text import Text
@@ -103,15 +103,35 @@ def _imports(statement: ast.stmt) -> list[tuple[str, str]]:
 
 def _spelling(tree: ast.Module, edit: Addition) -> tuple[str, ast.stmt | None]:
     """Return how the file names what *edit* names, and the import it has it from; None where it must be imported."""
-    imported, path = _Imported(tree), _path(edit)
-    root = path.partition(".")[0]
-    fits = [(known, name) for name, known in imported.known.items() if path.startswith(known + ".")]
-    if fits:
-        known, name = min(fits, key=lambda fit: (fit[0] != root, -len(fit[0]), fit[1]))
-        return name + path[len(known) :], imported.by[name]
+    path = _path(edit)
+    root, known = path.partition(".")[0], _known(tree, path)
+    if known is not None:
+        return known
     if Names(tree).bindings(root):
         raise NotPatchable(edit, f"{root} is not imported at the file's own level, and the name is bound there")
     return path, None
+
+
+def spelled(tree: ast.Module, path: str, edit: SourceEdit) -> str:
+    """Return how the file names the import path *path*.
+
+    Raises:
+        NotPatchable: When no import at the file's own level brings it.
+    """
+    known = _known(tree, path)
+    if known is None:
+        raise NotPatchable(edit, f"the file does not import {path.partition('.')[0]} at its own level")
+    return known[0]
+
+
+def _known(tree: ast.Module, path: str) -> tuple[str, ast.stmt] | None:
+    """Return how the file names *path*, and the import that it has it from; None where no import tells."""
+    imported, root = _Imported(tree), path.partition(".")[0]
+    fits = [(known, name) for name, known in imported.known.items() if path.startswith(known + ".") or path == known]
+    if not fits:
+        return None
+    known, name = min(fits, key=lambda fit: (fit[0] != root, -len(fit[0]), fit[1]))
+    return name + path[len(known) :], imported.by[name]
 
 
 def _last_import(body: list[ast.stmt], by: ast.stmt | None) -> int:

@@ -11,17 +11,27 @@ subclasses and pickles are untouched.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
-from unstall.model.remedy import AddCall, CallEdit, Edit, SetAttribute, SetEnvironment, SetKeyword, SourceEdit
+from unstall.model.remedy import (
+    AddCall,
+    CallEdit,
+    CallMethod,
+    Edit,
+    SetAttribute,
+    SetEnvironment,
+    SetKeyword,
+    SourceEdit,
+    WrapCall,
+)
 from unstall.remedies.caller import Caller
+from unstall.remedies.constructed import around_new
 from unstall.remedies.holding import hold
-from unstall.remedies.replacing import NotReachable, replace, replace_everywhere
+from unstall.remedies.replacing import NotReachable, located, replace, replace_everywhere
 from unstall.remedies.wrappers import around_function, around_init, around_method, around_post_init, takes_by_field
 
 __all__ = ["Met", "NotReachable", "applied", "apply", "awaited", "environment"]
@@ -65,7 +75,7 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
             edit = edits[index]
             hear = functools.partial(met or _nobody, index)
             if isinstance(edit, (AddCall, SetAttribute)):
-                hold(edit, *_located(_path(edit), getattr), undo)  # torch's settings exist by a __getattr__
+                hold(edit, *located(_path(edit), getattr), undo)  # torch's settings exist by a __getattr__
                 hear()
             elif not isinstance(edit, SetEnvironment):
                 _install(edit, undo, hear)
@@ -92,6 +102,9 @@ def environment(edits: Sequence[Edit]) -> dict[str, str]:
 
 
 def _path(edit: SourceEdit) -> str:
+    """Return the import path of what is changed in the live process."""
+    if isinstance(edit, (WrapCall, CallMethod)) and edit.made:
+        return edit.made  # the class itself may be one of the script, which nobody imports
     return edit.attribute if isinstance(edit, SetAttribute) else edit.call
 
 
@@ -101,9 +114,11 @@ def _nobody(index: int) -> None:
 
 def _install(edit: CallEdit, undo: ExitStack, met: Callable[[], None]) -> None:
     caller = Caller(edit, met)
-    owner, name = _located(edit.call)
+    owner, name = located(_path(edit))
     target = inspect.getattr_static(owner, name)
-    if isinstance(target, type) and isinstance(edit, SetKeyword) and takes_by_field(edit, target):
+    if isinstance(edit, (WrapCall, CallMethod)) and isinstance(target, type):
+        around_new(edit, target, caller, undo)
+    elif isinstance(target, type) and isinstance(edit, SetKeyword) and takes_by_field(edit, target):
         replace(target, "__post_init__", around_post_init(edit, target, caller), undo)
     elif isinstance(target, type):
         replace(target, "__init__", around_init(edit, target, caller), undo)
@@ -114,25 +129,3 @@ def _install(edit: CallEdit, undo: ExitStack, met: Callable[[], None]) -> None:
     else:
         raise NotReachable(f"{edit.call}: it is no function, method or class.")
     undo.callback(caller.retire)  # first of all: whoever kept a wrapper gets the call as it was written
-
-
-def _located(call: str, look: Callable[[object, str], object] = inspect.getattr_static) -> tuple[object, str]:
-    """Return the module or class that holds *call*, and its attribute there, as *look* sees it."""
-    path, _, name = call.rpartition(".")
-    parts = path.split(".") if path else []
-    for cut in range(len(parts), 0, -1):
-        try:
-            owner: object = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError as error:
-            if error.name and ".".join([*parts[:cut], ""]).startswith(error.name + "."):
-                continue  # a class on the way, not a module
-            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
-        except ImportError as error:
-            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
-        try:
-            owner = functools.reduce(getattr, parts[cut:], owner)
-            look(owner, name)
-        except AttributeError as error:
-            raise NotReachable(f"{call}: there is no such name ({error}).") from None
-        return owner, name
-    raise NotReachable(f"{call}: no module of that name can be imported.")

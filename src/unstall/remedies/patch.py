@@ -16,16 +16,19 @@ from os import PathLike
 from unstall.model.remedy import (
     AddCall,
     CallFirst,
+    CallMethod,
     Edit,
     RemoveCall,
     SetAttribute,
     SetEnvironment,
     SetKeyword,
     SourceEdit,
+    WrapCall,
 )
 from unstall.remedies.arguments import with_keyword
 from unstall.remedies.first import holds_first, with_first
 from unstall.remedies.head import with_statement
+from unstall.remedies.making import with_made
 from unstall.remedies.removal import without_call
 from unstall.remedies.sites import NoSuchCall, NotPatchable, calls_nothing, find, parse, same_file
 from unstall.remedies.text import Text
@@ -75,6 +78,8 @@ def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str
         new = with_statement(text, tree, edit)
     elif isinstance(edit, CallFirst):
         new = with_first(text, find(tree, edit), edit) if not holds_first(tree, edit) else source
+    elif isinstance(edit, (WrapCall, CallMethod)):
+        new = with_made(text, tree, find(tree, edit), edit)
     elif calls_nothing(tree, edit.line):
         return source
     else:

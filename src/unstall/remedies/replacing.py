@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import ModuleType
 
@@ -17,6 +20,32 @@ _ABSENT = object()  # the attribute was inherited: to put it back is to delete o
 
 class NotReachable(UnstallError):
     """What an edit names cannot be imported or replaced in this process."""
+
+
+def located(call: str, look: Callable[[object, str], object] = inspect.getattr_static) -> tuple[object, str]:
+    """Return the module or class that holds *call*, and its attribute there, as *look* sees it.
+
+    Raises:
+        NotReachable: When it cannot be imported, or there is no such name.
+    """
+    path, _, name = call.rpartition(".")
+    parts = path.split(".") if path else []
+    for cut in range(len(parts), 0, -1):
+        try:
+            owner: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError as error:
+            if error.name and ".".join([*parts[:cut], ""]).startswith(error.name + "."):
+                continue  # a class on the way, not a module
+            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
+        except ImportError as error:
+            raise NotReachable(f"{call}: its module cannot be imported ({error}).") from error
+        try:
+            owner = functools.reduce(getattr, parts[cut:], owner)
+            look(owner, name)
+        except AttributeError as error:
+            raise NotReachable(f"{call}: there is no such name ({error}).") from None
+        return owner, name
+    raise NotReachable(f"{call}: no module of that name can be imported.")
 
 
 def replace(owner: type | ModuleType, name: str, new: object, undo: ExitStack) -> None:

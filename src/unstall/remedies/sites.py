@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import CallEdit, CallFirst, RemoveCall, SetAttribute, SetKeyword, SourceEdit
+from unstall.model.remedy import (
+    CallEdit,
+    CallFirst,
+    CallMethod,
+    RemoveCall,
+    SetAttribute,
+    SetKeyword,
+    SourceEdit,
+    WrapCall,
+)
 
 # how well a call's name fits, the best first
 EXACT, SAME_PACKAGE, BY_LAST_NAME, DERIVED, THROUGH_SUPER = range(5)
@@ -41,6 +50,10 @@ def _said(edit: SourceEdit) -> str:
         return f"{edit.attribute} = {edit.value!r}"
     if isinstance(edit, CallFirst):
         return f"calling the first argument in the place of {edit.call}"
+    if isinstance(edit, WrapCall):
+        return f"{edit.wrapper} around {edit.call}"
+    if isinstance(edit, CallMethod):
+        return f".{edit.method}() of what {edit.call} makes"
     return f"removal of {edit.call}" if isinstance(edit, RemoveCall) else f"a call of {edit.call}"
 
 

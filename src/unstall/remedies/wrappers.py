@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unstall.model.remedy import CallEdit, CallFirst, RemoveCall, SetKeyword
-from unstall.remedies.caller import Caller
+from unstall.model.remedy import CallEdit, CallFirst, CallMethod, MadeEdit, RemoveCall, SetKeyword, WrapCall
+from unstall.remedies.caller import Caller, tracing
+from unstall.remedies.constructed import finishing
 from unstall.remedies.replacing import NotReachable
 from unstall.remedies.sites import Use
 
@@ -17,7 +18,7 @@ Function = Callable[..., object]
 
 def around_function(edit: CallEdit, call: Function, caller: Caller) -> Function:
     """Return *call* with *edit* in force at its site."""
-    traced = _tracing()
+    traced = tracing()
 
     @functools.wraps(call)
     def wrapper(*args: object, **kwargs: object) -> object:
@@ -31,6 +32,8 @@ def around_function(edit: CallEdit, call: Function, caller: Caller) -> Function:
             return nullcontext() if caller.use is Use.CONTEXT else None
         if isinstance(edit, CallFirst):
             return _first(edit, args)(*args[1:], **{k: v for k, v in kwargs.items() if k not in edit.dropped})
+        if isinstance(edit, (WrapCall, CallMethod)):
+            return finishing(edit)(call(*args, **kwargs))
         return call(*_placed(edit, args), **_named(edit, args, kwargs))
 
     return wrapper
@@ -62,7 +65,7 @@ def around_init(edit: CallEdit, cls: type, caller: Caller) -> Function:
         raise NotReachable(f"{edit.call}: it is a class, and makes something of its own.")
     if init is object.__init__:
         raise NotReachable(f"{edit.call}: the class has no __init__ of its own.")
-    traced = _tracing()
+    traced = tracing()
     null = _null_context(cls, edit) if isinstance(edit, RemoveCall) else None
 
     @functools.wraps(init)
@@ -93,7 +96,7 @@ def around_post_init(edit: SetKeyword, cls: type, caller: Caller) -> Function:
     A dataclass that derives from *cls* has an ``__init__`` of its own that does not call this one's, but it calls this.
     """
     check: Function = cls.__post_init__  # type: ignore[attr-defined]
-    traced = _tracing()
+    traced = tracing()
 
     @functools.wraps(check)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
@@ -105,8 +108,8 @@ def around_post_init(edit: SetKeyword, cls: type, caller: Caller) -> Function:
     return wrapper
 
 
-def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller) -> Function:
-    traced = _tracing()
+def _after_self(edit: SetKeyword | RemoveCall | MadeEdit, method: Function, caller: Caller) -> Function:
+    traced = tracing()
 
     @functools.wraps(method)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
@@ -115,6 +118,8 @@ def _after_self(edit: SetKeyword | RemoveCall, method: Function, caller: Caller)
         caller.met()
         if isinstance(edit, RemoveCall):
             return nullcontext() if caller.use is Use.CONTEXT else None
+        if not isinstance(edit, SetKeyword):
+            return finishing(edit)(method(self, *args, **kwargs))
         return method(self, *_placed(edit, args), **_named(edit, args, kwargs))
 
     return wrapper
@@ -138,13 +143,6 @@ def _placed(edit: SetKeyword, args: tuple[object, ...]) -> tuple[object, ...]:
 
 def _named(edit: SetKeyword, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
     return kwargs if _in_place(edit, args) else {**kwargs, edit.keyword: edit.value}
-
-
-def _tracing() -> Callable[[], bool]:
-    """Return torch's own word on whether a compiler is tracing; without torch none is."""
-    torch = sys.modules.get("torch")
-    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return compiling if callable(compiling) else bool
 
 
 def _null_context(cls: type, edit: RemoveCall) -> type:

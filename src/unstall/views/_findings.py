@@ -14,13 +14,17 @@ from unstall.model.ledger import Basis
 from unstall.model.remedy import (
     AddCall,
     CallFirst,
+    CallMethod,
     Edit,
+    MadeEdit,
+    Named,
     Remedy,
     RemoveCall,
     Safety,
     SetAttribute,
     SetEnvironment,
     SetKeyword,
+    WrapCall,
 )
 from unstall.model.report import Report
 from unstall.views import _words as words
@@ -213,6 +217,10 @@ def _edit(edit: Edit) -> str:
     if isinstance(edit, CallFirst):
         method = f".{edit.method}" if edit.method else ""
         return f"edit {edit.file}:{edit.line}: X{method}(...) instead of {edit.call}(X, ...)"
+    if isinstance(edit, WrapCall):
+        return f"edit {edit.file}:{edit.line}: {edit.wrapper}({edit.call}(...){_keywords(edit, ', ')})"
+    if isinstance(edit, CallMethod):
+        return f"edit {edit.file}:{edit.line}: X.{edit.method}({_keywords(edit)}) behind X = {edit.call}(...)"
     if isinstance(edit, AddCall):
         arguments = ", ".join(repr(value) for value in edit.arguments)
         return f"edit {edit.file}: {edit.call}({arguments}) behind the imports"
@@ -220,3 +228,8 @@ def _edit(edit: Edit) -> str:
         return f"edit {edit.file}: {edit.attribute} = {edit.value!r} behind the imports"
     assert isinstance(edit, SetEnvironment)
     return f"start with {edit.variable}={edit.value}"
+
+
+def _keywords(edit: MadeEdit, before: str = "") -> str:
+    given = [f"{name}={value.path if isinstance(value, Named) else repr(value)}" for name, value in edit.keywords]
+    return before + ", ".join(given) if given else ""
