@@ -174,8 +174,12 @@ def _settings(graphs: Iterable[Facts], facts: Facts, project: str) -> tuple[Sett
 
 
 def set_at(name: str, facts: Facts, project: str) -> Line | None:
-    """Return the line that sets *name* (a configuration's, or a variable's) in a file that asks for compilation, or None."""
-    sites = [told.text("site") or "" for told in facts.family("compile").values()]
+    """Return the line that sets *name* (a configuration's, or a variable's) in a file that asks for compilation, or None.
+
+    A build of an extension in C++ is one too.
+    """
+    asked = [*facts.family("compile").values(), *facts.family("extension").values()]
+    sites = [told.text("site") or "" for told in asked]
     sign = re.compile(rf"(\.|[\"']|\b){re.escape(name)}[\"']?\]?\s*(=(?!=)|:|,|\()")
     for file in dict.fromkeys(place.file for site in sites if (place := Place.parse(site)) is not None):
         try:

@@ -15,6 +15,7 @@ from unstall.model.finding import Line
 from unstall.model.fusion import Fusion
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.loading import BatchLine, LoaderUse, WorkerLine
+from unstall.model.native import Build, Native
 from unstall.model.remedy import Safety
 
 
@@ -239,6 +240,14 @@ class Tables(Protocol):
     @property
     def fusion(self) -> Fusion | None:
         """What Inductor fused and what it left out; None where it compiled nothing that was seen."""
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        """Builds and loads of C++ extensions, over the whole run of the first rank."""
+
+    @property
+    def natives(self) -> tuple[Native, ...]:
+        """C++ extensions that lines of the steady steps call, the one with the most time first."""
 
     @property
     def recomputed(self) -> Recomputed | None:

@@ -23,10 +23,10 @@ PyTorch tutorial, "Compile Time Caching in torch.compile", and `torch.compiler.s
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
+from unstall.causes.compiler._folders import is_passing, is_volatile
 from unstall.causes.compiler._starts import PICTURE, SAVED, TRAINING, Cache, cache_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Environment, Finding, Line, Saving, Scope, Weight, Where
@@ -36,10 +36,6 @@ from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Compile, Tables
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-
-# what makes a folder's name another one at each start: in the line that sets it, or in the name
-_VOLATILE = re.compile(r"tempfile|mkdtemp|TemporaryDirectory|getpid|uuid|time\(|now\(|random|RANK\b|JOB_?ID", re.I)
-_PASSING = re.compile(r"^tmp\w{6,}$|[0-9a-f]{8}-[0-9a-f]{4}|(?:job|pid|rank|run)[-_.]?\d+|\d{5,}", re.I)
 
 
 def _given(folder: str = "/scratch/job_4711", fresh: bool = True, hits: int = 0, steady_ms: int = 10) -> Given:
@@ -113,11 +109,11 @@ class ColdCache(Cause):
 
 def _where(cache: Cache, run: Run, tables: Tables) -> Where | None:
     """Return what makes the folder another one at each start; None where it looks as if it lasts."""
-    passing = any(_PASSING.search(part) for part in cache.folder.replace("\\", "/").split("/"))
+    passing = is_passing(cache.folder)
     if run.facts.text(f"env.{VARIABLE}"):
         return Environment(VARIABLE) if passing else None
     line: Line | None = tables.set_at(VARIABLE)
     if line is not None:
-        return line if passing or _VOLATILE.search(line.code) else None
+        return line if passing or is_volatile(line.code) else None
     asked = run.ranks[0].facts.family("compile").values()
     return next((at for one in asked if (at := tables.place(one.text("site") or ""))), None) if passing else None
