@@ -1,0 +1,199 @@
+"""What is named first where a fault is planted: ``python bench/confusion.py {data,compiler} [--keep FILE] [--shard 1/2]``.
+
+data: each planted data cause at three strengths (shares of the step) and two step times, each with the fault and without
+it, and twelve healthy loaders. compiler: planted faults of compilation, healthy compiled and eager trainings; each is
+run without the recorder as well, and what Dynamo counts is to be the same.
+
+--keep FILE holds what was measured, a JSON line a training: what is there is not measured again. --shard shares the work
+out over machines, each with a file; several files are read by ``--show FILE ...``. --only takes parts of the names, which
+--list prints. One training at a time: the strength that a fault really had (the mean step with it and without) and the
+load stand beside each, and on a busy machine neither says much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from compiled import CONTROLS, CONTROLS_ALSO, PLANTS
+from dialled import DIALS, STEPS_MS, STRENGTHS, dialled
+from healthy import LOADERS
+
+from unstall import causes
+from unstall.testing.confusion import Cell, Outcome, counted, from_row, matrix, summary, to_row, trained
+from unstall.testing.journal import Journal, chosen, sharded
+
+TOLD = "BENCH_TOLD"  # environment variable: the file that a compiled training writes its counts to
+_COUNTS = f"""
+
+import json as _json, os as _os
+from torch._dynamo.utils import counters as _counters, get_compilation_metrics as _metrics
+_all = _metrics()
+_json.dump(
+    {{
+        "frames": len(_all),
+        "graphs": _counters["stats"].get("unique_graphs", 0),
+        "breaks": sum(_counters["graph_break"].values()),
+        "recompiles": sum(bool(one.recompile_reason) for one in _all),
+    }},
+    open(_os.environ["{TOLD}"], "w"),
+)
+"""
+COUNTED = ("frames", "graphs", "breaks", "recompiles")
+AFTER = " without"  # of the key of a planted training without its fault
+
+
+def data_cells() -> list[Cell]:
+    """Return the trainings of the data causes: with the fault, without it, and the healthy ones."""
+    cells = []
+    for cause in DIALS:
+        for strength in STRENGTHS:
+            for step_ms in STEPS_MS:
+                one = dialled(cause, strength, step_ms)
+                key, planted = f"{cause} {strength} {step_ms:g} ms", one.planted
+                cells.append(Cell(key, strength, planted.before, cause, planted.also, one.steps, planted.candidate))
+                cells.append(Cell(key + AFTER, "without the fault", planted.after, "", planted.also, one.steps))
+    healthy = [
+        Cell(f"healthy: {name}", "healthy loaders", source, "", steps=steps)
+        for name, (source, steps) in LOADERS.items()
+    ]
+    return cells + healthy
+
+
+def compiler_cells() -> list[Cell]:
+    """Return the trainings of the compiler's causes, planted and healthy."""
+    cells = []
+    for cause in causes.load():
+        for number, planted in enumerate(cause.planted if cause.id.startswith("compiler/") else ()):
+            key = f"{cause.id} {number}"
+            cells.append(Cell(key, "planted", planted.before, cause.id, planted.also, candidate=planted.candidate))
+    for name, plant in PLANTS.items():
+        cells.append(Cell(f"{plant.cause} {name}", "planted", plant.source, plant.cause, plant.also))
+    cells += [Cell(f"control: {name}", "healthy", source, "", CONTROLS_ALSO) for name, source in CONTROLS.items()]
+    return [replace(cell, source=cell.source + _COUNTS) for cell in cells]
+
+
+def pair_of(cell: Cell) -> str:
+    """Return the key that a training with its fault shares with the one without it."""
+    return cell.key.removesuffix(AFTER)
+
+
+def measured(cell: Cell, layer: str) -> Outcome:
+    """Run one training; where it compiles once more without the recorder, and keep what Dynamo counted in both."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ[TOLD] = str(folder / "with")
+        outcome, _ = trained(cell, folder)
+        if layer == "data" or outcome.error:
+            return outcome
+        plain = {**os.environ, TOLD: str(folder / "plain")}
+        subprocess.run([sys.executable, "train.py"], cwd=folder, env=plain, check=True, capture_output=True)
+        counts = {
+            f"{which} {what}": float(number)
+            for which in ("with", "plain")
+            for what, number in json.loads((folder / which).read_text()).items()
+        }
+        return replace(outcome, numbers={**outcome.numbers, **counts})
+
+
+def is_unchanged(outcome: Outcome) -> bool:
+    """Return whether Dynamo counted the same with the recorder and without."""
+    return all(outcome.numbers[f"with {what}"] == outcome.numbers[f"plain {what}"] for what in COUNTED)
+
+
+def line_of(outcome: Outcome) -> str:
+    """Return one training's result, a line."""
+    numbers = outcome.numbers
+    said = f"{outcome.told.value if outcome.planted else 'healthy':8} {outcome.named} {outcome.where}"
+    if outcome.planted and outcome.named == outcome.planted and not outcome.line:
+        said += " (another line)"
+    also = f"  blamed: {', '.join(outcome.blamed)}" if outcome.blamed else ""
+    counts = "" if "with frames" not in numbers or is_unchanged(outcome) else "  COUNTS CHANGED"
+    step = f"{numbers.get('mean_ms', 0):8.2f} ms  load {numbers.get('load', 0):4.1f}"
+    return f"{outcome.key:52} {step}  {said}{also}{counts}{'  ' + outcome.error if outcome.error else ''}"
+
+
+def strengths(outcomes: Sequence[Outcome]) -> str:
+    """Return by strength the share of the step that the faults really took, where both trainings were measured."""
+    means = {seen.key: seen.numbers.get("mean_ms", 0.0) for seen in outcomes if not seen.error}
+    lines = []
+    for strength, aimed in STRENGTHS.items():
+        took = [
+            1 - means[seen.key + AFTER] / means[seen.key]
+            for seen in outcomes
+            if seen.group == strength and means.get(seen.key) and means.get(seen.key + AFTER)
+        ]
+        if took:
+            low, middle, high = np.quantile(took, (0.1, 0.5, 0.9))
+            lines.append(f"{strength:22} aimed at {aimed:.0%} of the step, took {middle:.0%} ({low:.0%} to {high:.0%})")
+    return "\n".join(lines)
+
+
+def unchanged(outcomes: Sequence[Outcome]) -> str:
+    """Return in how many trainings Dynamo counted the same with the recorder, and where it did not."""
+    compiled = [seen for seen in outcomes if "with frames" in seen.numbers]
+    if not compiled:
+        return ""
+    lines = [
+        f"graphs, breaks, recompiles unchanged by the recorder {counted(sum(map(is_unchanged, compiled)), len(compiled))}"
+    ]
+    for seen in compiled:
+        if not is_unchanged(seen):
+            pairs = (
+                f"{what} {seen.numbers[f'plain {what}']:g} -> {seen.numbers[f'with {what}']:g}" for what in COUNTED
+            )
+            lines.append(f"  {seen.key}: {', '.join(pairs)}")
+    return "\n".join(lines)
+
+
+def shown(outcomes: Sequence[Outcome]) -> str:
+    """Return the matrix and the counts."""
+    failed = [f"{seen.key}: {seen.error}" for seen in outcomes if seen.error]
+    loads = [seen.numbers.get("load", 0.0) for seen in outcomes] or [0.0]
+    busy = f"load of the machine: median {np.median(loads):.1f}, most {max(loads):.1f}, on {len(os.sched_getaffinity(0))} cores"
+    sound = [seen for seen in outcomes if not seen.error]
+    parts = [matrix(sound), summary(sound), strengths(sound), unchanged(sound), *failed, busy]
+    return "\n\n".join(part for part in parts if part)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("layer", choices=("data", "compiler"))
+    parser.add_argument("--keep", type=Path, help="JSON lines, read and added to")
+    parser.add_argument("--show", type=Path, nargs="+", default=(), help="show these files, measure nothing")
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="WORDS", help="trainings with one of these in their names"
+    )
+    parser.add_argument("--shard", default="1/1", metavar="PART/PARTS")
+    parser.add_argument("--list", action="store_true", help="print the names, measure nothing")
+    options = parser.parse_args()
+    if options.show:
+        rows = [row for path in options.show for row in Journal(path).rows.values()]
+        print(shown([from_row(row) for row in rows]))
+        return
+    cells = data_cells() if options.layer == "data" else compiler_cells()
+    cells = sharded(chosen(cells, options.only, lambda cell: cell.key), options.shard, pair_of)
+    if options.list:
+        print("\n".join(cell.key for cell in cells))
+        return
+    journal = Journal(options.keep)
+    for cell in cells:
+        if cell.key not in journal.rows:
+            journal.add(cell.key, to_row(measured(cell, options.layer)))
+            print(line_of(from_row(journal.rows[cell.key])), flush=True)
+    print(f"\n{shown([from_row(journal.rows[cell.key]) for cell in cells])}")
+
+
+if __name__ == "__main__":
+    main()
