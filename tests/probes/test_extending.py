@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from unstall.readers import recording
 needs_compiler = pytest.mark.skipif(not shutil.which("ninja") or not shutil.which("c++"), reason="no ninja, or no c++")
 SCRIPT = """\
 import os
+import own as mine_to_call
 import torch
 from torch.utils.cpp_extension import load, load_inline
 
@@ -40,13 +43,27 @@ for step in range(12):
     opt.step()
 """
 
+OWN = """\
+#include <Python.h>
+static PyModuleDef own = {PyModuleDef_HEAD_INIT, "own", 0, -1, 0};
+PyMODINIT_FUNC PyInit_own() { return PyModule_Create(&own); }
+"""
+
+
+def build_own(folder: Path) -> None:
+    """Build an extension module without torch, whose compiler notes its flags."""
+    (folder / "own.cc").write_text(OWN)
+    include = f"-I{sysconfig.get_path('include')}"
+    subprocess.run(["c++", "-shared", "-fPIC", "-g", include, "own.cc", "-o", "own.so"], cwd=folder, check=True)
+
 
 def told_by(script: Path) -> dict[str, list[dict[str, object]]]:
     report = run([str(script)], RunOptions(command=(str(script),), out=script.parent / "recording"))
     assert report.exit_code == 0 and not [warning for warning in report.warnings if "probe" in warning]
     told: dict[str, list[dict[str, object]]] = {}
-    for one in recording.read(Path(report.recording)).ranks[0].facts.family("extension").values():
-        told.setdefault(str(one.text("name")), []).append(dict(one.known))
+    facts = recording.read(Path(report.recording)).ranks[0].facts
+    for one in (*facts.family("extension").values(), *facts.family("native").values()):
+        told.setdefault(one.text("name") or "called", []).append(dict(one.known))
     return told
 
 
@@ -61,9 +78,10 @@ def test_builds_are_told_with_their_line_their_flags_and_whether_a_start_before_
     other = tmp_path / "two.cpp"
     other.write_text('extern "C" int two() { return 2; }')
     script.write_text(SCRIPT)
+    build_own(tmp_path)
     first = told_by(script)
     new, again = first["one"]
-    assert str(new["site"]).endswith("train.py:6:built") and new["flags"] == ["-O2", "-DFIRST"]
+    assert str(new["site"]).endswith("train.py:7:built") and new["flags"] == ["-O2", "-DFIRST"]
     assert new["rebuilt"] and not new["had"] and new["build_ns"] > 0 and new["phase"] == "STARTUP"
     assert new["named"] == "argument" and new["file"] == str(tmp_path / "here" / "one.so") and not new["loops"]
     assert not again["rebuilt"] and again["had"] and again["build_ns"] == 0
@@ -71,6 +89,9 @@ def test_builds_are_told_with_their_line_their_flags_and_whether_a_start_before_
     assert first["text"][0]["inline"] and first["text"][0]["loops"] and not first["text"][0]["rewritten"]
 
     assert first["two"][0]["rebuilt"]
+    (called,) = first["called"]
+    assert called["file"] == str(tmp_path / "own.so") and called["names"] == ["mine_to_call"]
+    assert called["noted"] and "-g" in called["flags"]
     monkeypatch.setenv("FLAG", "-DSECOND")
     other.write_text('extern "C" int two() { return 3; }')
     second = told_by(script)

@@ -8,8 +8,8 @@ anew, where a flag or the text differs from start to start (a time, the number o
 where two texts have one name and take each other's place.
 
 ## Why it costs
-The headers of torch alone take the compiler the better part of a minute, and it compiles before the first step, at every start; each
-rank does so where the folders differ, and waits for the others where they do not.
+The headers of torch alone take the compiler the better part of a minute. It compiles before the first step, at every
+start; each rank does so where the folders differ, and waits for the others where they do not.
 
 ## How it is told
 The time in the compiler is measured. Told is a build of a second or more that takes a tenth of the loop recorded so
