@@ -137,14 +137,17 @@ PLANTS: Mapping[str, Compiled] = {
         "compiler/debug-backend", 600, compile='net = torch.compile(net, backend="eager")  # <- fault'
     ),
     "switched off by a variable": _changing(
-        "compiler/compiler-disabled", 600, before='os.environ["TORCH_COMPILE_DISABLE"] = "1"  # <- fault'
+        "compiler/compiler-disabled",
+        600,
+        before='os.environ["TORCH_COMPILE_DISABLE"] = "1"  # <- fault',
+        compile="net.compile()",
     ),
     "switched off by a stance": _changing(
-        "compiler/compiler-disabled", 600, each='torch.compiler.set_stance("force_eager")  # <- fault'
+        "compiler/compiler-disabled",
+        600,
+        compile='net.compile()\ntorch.compiler.set_stance("force_eager")  # <- fault',
     ),
-    "copy thrown away": _changing(
-        "compiler/compiled-but-unused", 600, compile='fast = torch.compile(net, backend="aot_eager")  # <- fault'
-    ),
+    "copy thrown away": _changing("compiler/compiled-but-unused", 600, compile="fast = torch.compile(net)  # <- fault"),
 }
 
 # ---------------------------------------------------------------- healthy ones
