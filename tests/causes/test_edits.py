@@ -1,13 +1,14 @@
 """Which remedies of the causes are edits, and that they fall back to words where the place is not sure."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from unstall import causes
 from unstall.model.case import Fires
 from unstall.model.finding import Line
-from unstall.model.remedy import AddCall, CallFirst, RemoveCall, SetAttribute, SetEnvironment, SetKeyword
+from unstall.model.remedy import AddCall, CallFirst, RemoveCall, SetEnvironment, SetKeyword, SourceEdit
 from unstall.testing.contract import said_of
 
 CAUSES = {cause.id: cause for cause in causes.load()}
@@ -94,7 +95,7 @@ def test_fused_optimizers_are_those_that_the_user_made():
 
 
 def test_no_edit_names_a_file_of_a_library():
-    kinds = (SetKeyword, RemoveCall, CallFirst, AddCall, SetAttribute)
+    kinds = get_args(SourceEdit)
     for cause in CAUSES.values():
         for case in [case for case in cause.cases if isinstance(case, Fires)]:
             for remedies in said_of(cause, case).remedies:

@@ -19,6 +19,7 @@ from unstall.model.remedy import (
     CallMethod,
     Edit,
     Knob,
+    ListItems,
     Named,
     Remedy,
     RemoveCall,
@@ -39,6 +40,7 @@ PLAN_FORMAT = "unstall-plan/1"
 
 _KINDS: dict[str, type[Edit]] = {
     "set-keyword": SetKeyword,
+    "list-items": ListItems,
     "remove-call": RemoveCall,
     "call-first": CallFirst,
     "add-call": AddCall,

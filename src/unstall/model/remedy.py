@@ -120,6 +120,23 @@ class CallMethod:
 
 
 @dataclass(frozen=True, slots=True)
+class ListItems:
+    """Hand the call of *call* on *line* of *file* a list of all items of an argument, in the place of that argument.
+
+    ``DataLoader(data, 8)`` becomes ``DataLoader([data[i] for i in range(len(data))], 8)``: each sample is made once.
+
+    Attributes:
+        keyword, position: of the argument, as of `SetKeyword`.
+    """
+
+    file: str
+    line: int
+    call: str
+    keyword: str
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SetEnvironment:
     """Start the command with *variable* set to *value*."""
 
@@ -158,7 +175,7 @@ class SetAttribute:
 
 
 MadeEdit = WrapCall | CallMethod  # of what one call makes
-CallEdit = SetKeyword | RemoveCall | CallFirst | MadeEdit  # of one call site
+CallEdit = SetKeyword | ListItems | RemoveCall | CallFirst | MadeEdit  # of one call site
 SourceEdit = CallEdit | AddCall | SetAttribute
 Edit = SourceEdit | SetEnvironment
 

@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Sequence
 
-from unstall.model.remedy import Scalar, SetKeyword
+from unstall.model.remedy import ListItems, Scalar, SetKeyword
 from unstall.remedies.mappings import Known, Mapping, mappings
 from unstall.remedies.names import Names
 from unstall.remedies.origins import definition
@@ -36,7 +36,7 @@ def with_keyword(text: Text, tree: ast.Module, site: Site, edit: SetKeyword, com
         end = text.span(call)[1]
         return text.spliced(((end, end), f"({edit.keyword}={value})".encode()))
     names = Names(tree)
-    old = _passed(call, edit)
+    old = passed(call, edit)
     if old is None:
         through = _unpacked(mappings(names, call), edit)
         if through is not None and through.known in (Known.SHARED, Known.BUILT):
@@ -72,8 +72,12 @@ def _amended(text: Text, mapping: ast.expr, keyword: str, value: str) -> bytes:
     return f"{{**{text.of(mapping)}, {quote}{keyword}{quote}: {value}}}".encode()
 
 
-def _passed(call: ast.Call, edit: SetKeyword) -> ast.expr | None:
-    """Return the expression now passed for the keyword, or None where it is surely not passed."""
+def passed(call: ast.Call, edit: SetKeyword | ListItems) -> ast.expr | None:
+    """Return the expression now passed for the keyword, or None where it is not passed by name or place.
+
+    Raises:
+        NotPatchable: When it may come from ``*args``.
+    """
     for keyword in call.keywords:
         if keyword.arg == edit.keyword:
             return keyword.value

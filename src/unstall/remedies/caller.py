@@ -9,7 +9,8 @@ import tokenize
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from unstall.model.remedy import CallEdit, CallMethod, RemoveCall, WrapCall
+from unstall.model.remedy import CallEdit, CallFirst, CallMethod, ListItems, RemoveCall, SetKeyword, WrapCall
+from unstall.remedies.listing import argument
 from unstall.remedies.making import refuse_unless_made_plainly
 from unstall.remedies.sites import NoSuchCall, NotPatchable, Site, Use, calls_nothing, find, parse, refuse_if_used
 
@@ -74,14 +75,14 @@ class Caller:
             with tokenize.open(edit.file) as file:
                 tree = parse(file.read(), edit)
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            if isinstance(edit, (RemoveCall, WrapCall, CallMethod)):
-                raise NotPatchable(edit, f"what becomes of its result is not known ({error})") from None
+            if not isinstance(edit, (SetKeyword, CallFirst)):
+                raise NotPatchable(edit, f"what the source makes of it is not known ({error})") from None
             return None
         try:
             site = find(tree, edit)
         except NoSuchCall:
             # A keyword is set by line, since the name may be bound in a way that the source does not show.
-            if isinstance(edit, (WrapCall, CallMethod)):
+            if isinstance(edit, (WrapCall, CallMethod, ListItems)):
                 raise
             if isinstance(edit, RemoveCall) and not calls_nothing(tree, edit.line):
                 raise
@@ -90,6 +91,8 @@ class Caller:
             refuse_if_used(site, edit)
         if isinstance(edit, (WrapCall, CallMethod)):
             refuse_unless_made_plainly(tree, site, edit)
+        if isinstance(edit, ListItems):
+            argument(tree, site, edit)
         return site
 
     def _is_here(self, frame: FrameType) -> bool:

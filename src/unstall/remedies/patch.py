@@ -18,6 +18,7 @@ from unstall.model.remedy import (
     CallFirst,
     CallMethod,
     Edit,
+    ListItems,
     RemoveCall,
     SetAttribute,
     SetEnvironment,
@@ -28,6 +29,7 @@ from unstall.model.remedy import (
 from unstall.remedies.arguments import with_keyword
 from unstall.remedies.first import holds_first, with_first
 from unstall.remedies.head import with_statement
+from unstall.remedies.listing import with_items
 from unstall.remedies.making import with_made
 from unstall.remedies.removal import without_call
 from unstall.remedies.sites import NoSuchCall, NotPatchable, calls_nothing, find, parse, same_file
@@ -78,6 +80,8 @@ def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str
         new = with_statement(text, tree, edit)
     elif isinstance(edit, CallFirst):
         new = with_first(text, find(tree, edit), edit) if not holds_first(tree, edit) else source
+    elif isinstance(edit, ListItems):
+        new = with_items(text, tree, find(tree, edit), edit)
     elif isinstance(edit, (WrapCall, CallMethod)):
         new = with_made(text, tree, find(tree, edit), edit)
     elif calls_nothing(tree, edit.line):

@@ -21,6 +21,7 @@ from unstall.model.remedy import (
     CallEdit,
     CallFirst,
     CallMethod,
+    ListItems,
     RemoveCall,
     SetAttribute,
     SetKeyword,
@@ -50,6 +51,8 @@ def _said(edit: SourceEdit) -> str:
         return f"{edit.attribute} = {edit.value!r}"
     if isinstance(edit, CallFirst):
         return f"calling the first argument in the place of {edit.call}"
+    if isinstance(edit, ListItems):
+        return f"a list of what {edit.keyword} of {edit.call} holds"
     if isinstance(edit, WrapCall):
         return f"{edit.wrapper} around {edit.call}"
     if isinstance(edit, CallMethod):

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unstall.model.remedy import CallEdit, CallFirst, CallMethod, MadeEdit, RemoveCall, SetKeyword, WrapCall
+from unstall.model.remedy import CallEdit, CallFirst, CallMethod, ListItems, RemoveCall, SetKeyword, WrapCall
 from unstall.remedies.caller import Caller, tracing
 from unstall.remedies.constructed import finishing
+from unstall.remedies.listing import items_of
 from unstall.remedies.replacing import NotReachable
 from unstall.remedies.sites import Use
 
@@ -72,7 +73,7 @@ def around_init(edit: CallEdit, cls: type, caller: Caller) -> Function:
     def wrapper(self: object, *args: object, **kwargs: object) -> None:
         if traced() or not caller.live or not caller.makes(sys._getframe(1), self):
             init(self, *args, **kwargs)
-        elif isinstance(edit, SetKeyword):
+        elif isinstance(edit, (SetKeyword, ListItems)):
             caller.met()
             init(self, *_placed(edit, args), **_named(edit, args, kwargs))
         elif type(self) is cls:
@@ -108,7 +109,9 @@ def around_post_init(edit: SetKeyword, cls: type, caller: Caller) -> Function:
     return wrapper
 
 
-def _after_self(edit: SetKeyword | RemoveCall | MadeEdit, method: Function, caller: Caller) -> Function:
+def _after_self(
+    edit: SetKeyword | ListItems | RemoveCall | WrapCall | CallMethod, method: Function, caller: Caller
+) -> Function:
     traced = tracing()
 
     @functools.wraps(method)
@@ -118,7 +121,7 @@ def _after_self(edit: SetKeyword | RemoveCall | MadeEdit, method: Function, call
         caller.met()
         if isinstance(edit, RemoveCall):
             return nullcontext() if caller.use is Use.CONTEXT else None
-        if not isinstance(edit, SetKeyword):
+        if isinstance(edit, (WrapCall, CallMethod)):
             return finishing(edit)(method(self, *args, **kwargs))
         return method(self, *_placed(edit, args), **_named(edit, args, kwargs))
 
@@ -130,19 +133,25 @@ def _first(edit: CallFirst, args: tuple[object, ...]) -> Function:
     return function
 
 
-def _in_place(edit: SetKeyword, args: tuple[object, ...]) -> bool:
+def _in_place(edit: SetKeyword | ListItems, args: tuple[object, ...]) -> bool:
     return edit.position is not None and edit.position < len(args)
 
 
-def _placed(edit: SetKeyword, args: tuple[object, ...]) -> tuple[object, ...]:
+def _placed(edit: SetKeyword | ListItems, args: tuple[object, ...]) -> tuple[object, ...]:
     """Return the positional arguments, the edit's value among them where it is passed so."""
     if edit.position is None or not _in_place(edit, args):
         return args
-    return (*args[: edit.position], edit.value, *args[edit.position + 1 :])
+    return (*args[: edit.position], _value(edit, args[edit.position]), *args[edit.position + 1 :])
 
 
-def _named(edit: SetKeyword, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
-    return kwargs if _in_place(edit, args) else {**kwargs, edit.keyword: edit.value}
+def _named(edit: SetKeyword | ListItems, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+    if _in_place(edit, args):
+        return kwargs
+    return {**kwargs, edit.keyword: _value(edit, kwargs.get(edit.keyword))}
+
+
+def _value(edit: SetKeyword | ListItems, old: object) -> object:
+    return edit.value if isinstance(edit, SetKeyword) else items_of(old)
 
 
 def _null_context(cls: type, edit: RemoveCall) -> type:

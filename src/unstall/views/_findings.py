@@ -16,6 +16,7 @@ from unstall.model.remedy import (
     CallFirst,
     CallMethod,
     Edit,
+    ListItems,
     MadeEdit,
     Named,
     Remedy,
@@ -217,6 +218,8 @@ def _edit(edit: Edit) -> str:
     if isinstance(edit, CallFirst):
         method = f".{edit.method}" if edit.method else ""
         return f"edit {edit.file}:{edit.line}: X{method}(...) instead of {edit.call}(X, ...)"
+    if isinstance(edit, ListItems):
+        return f"edit {edit.file}:{edit.line}: {edit.call}(a list of all that {edit.keyword} holds, ...)"
     if isinstance(edit, WrapCall):
         return f"edit {edit.file}:{edit.line}: {edit.wrapper}({edit.call}(...){_keywords(edit, ', ')})"
     if isinstance(edit, CallMethod):

@@ -44,16 +44,16 @@ from unstall.causes.data._input import (
     share_of,
     wait_of,
 )
+from unstall.causes.data._keeping import LEAST_TWICE, keep_samples
 from unstall.causes.data._reads import inflation, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
 from unstall.model.loading import BatchLine, LoaderUse, Repeats
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Remedy
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
-LEAST_TWICE = 12  # samples made twice; of a flip of one sample in ten, 8 % of such sets would not show it
 LEAST_PART = 0.3  # of a batch's cost, that keeping the samples would save
 KEPT_SAMPLE_NS = 5_000  # to take a kept sample from a list or an array: 2 to 5 us
 BYTES_PER_NS = 1.0  # to copy a kept sample; what one core reaches from memory, and fast storage nearly
@@ -155,20 +155,12 @@ class RepeatedPreprocessing(Cause):
     planted = (
         Planted(
             before=_SCRIPT,
-            after=_SCRIPT.replace("  # <- fault", "")
-            .replace(
-                "        self.seeds = list(range(192))\n", "        self.seeds, self.kept = list(range(192)), {}\n"
-            )
-            .replace(
-                "    def __getitem__(self, i):\n",
-                "    def __getitem__(self, i):\n        if i not in self.kept:\n            self.kept[i] = self.make(i)\n"
-                "        return self.kept[i]\n\n    def make(self, i):\n",
-            )
-            .replace("range(4)", "range(40)"),
+            after=_SCRIPT.replace("  # <- fault", "").replace(
+                "DataLoader(sounds,", "DataLoader([sounds[i] for i in range(len(sounds))],"
+            ),
             also=frozenset(
                 {"data/slow-transform", "data/starved-loader", "data/row-by-row", "kernels/too-few-threads"}
             ),
-            edited=False,
         ),
     )
 
@@ -216,19 +208,7 @@ class RepeatedPreprocessing(Cause):
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         use = next(use for use in tables.loaders if use.trains and use.repeats is not None)
-        repeats = use.repeats
-        assert repeats is not None
-        there = run.facts.number("machine.memory_limit_bytes") or run.facts.number("machine.memory_bytes")
-        whole = repeats.nbytes * (use.length or 0)
-        fits = there is None or whole < 0.5 * there
-        where = "in memory" if fits else "on local disk, one array mapped to memory (numpy.memmap)"
-        shared = "; make them before the loop, as tensors: workers share a tensor's memory" if use.workers else ""
-        yield Remedy(
-            f"{self.id}#keep",
-            f"Make each sample once and keep it {where}: {size(repeats.nbytes * (use.length or 0))} for all {use.length or 0}",
-            Safety.SAME_BITS,
-            why=f"{repeats.samples} samples were made twice and had the same bytes, and no random number is drawn{shared}",
-        )
+        yield keep_samples(self.id, use, run, tables)
 
 
 def is_made(use: LoaderUse, tables: Tables) -> bool:

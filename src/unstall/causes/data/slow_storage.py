@@ -37,6 +37,7 @@ from unstall.causes.data._input import (
     saved_share,
     wait_of,
 )
+from unstall.causes.data._keeping import come_out_the_same, keep_samples
 from unstall.causes.data._reads import LEAST_LOOKS, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
@@ -238,6 +239,8 @@ class SlowStorage(Cause):
             Safety.SAME_BITS,
             why="the samples hold the same bytes",
         )
+        if come_out_the_same(use):
+            yield keep_samples(self.id, use, run, tables)
         if use.reads.read_bytes < SMALL_READ * max(1.0, use.reads.calls):
             yield Remedy(
                 f"{self.id}#shards",

@@ -41,6 +41,7 @@ from unstall.causes.data._input import (
     share_of,
     wait_of,
 )
+from unstall.causes.data._keeping import come_out_the_same, keep_samples
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
@@ -260,6 +261,10 @@ class SlowTransform(Cause):
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         if finding.weight is Weight.NEEDLESS:
+            use = next((use for use in tables.loaders if use.trains and use.getitem_ns), None)
+            if use is not None and come_out_the_same(use):
+                yield keep_samples(self.id, use, run, tables)
+                return
             title = "Do this work once, before the training, and keep its result (in memory or in a file)"
             yield Remedy(
                 f"{self.id}#once",
