@@ -18,7 +18,7 @@ from unstall.model.case import Planted
 STRENGTHS = {"mild": 0.04, "clear": 0.18, "heavy": 0.55}  # share of the step, or of the run for a fault of the start
 STEPS_MS = (10.0, 60.0)
 LAYER_MS = 0.14  # a layer of `Deep`: forward, backward, update
-SECONDS = 3.0  # of steady steps in a run; stacks are sampled at 100 Hz
+SECONDS = 2.5  # of steady steps in a run; stacks are sampled at 100 Hz
 LEAST_STEPS = 40
 START_MS = 60.0  # to stop two workers and start new ones
 
