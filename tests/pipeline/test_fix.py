@@ -17,10 +17,12 @@ from unstall.model.report import Job, Report, Share
 from unstall.model.run import Facts
 from unstall.model.trial import Captured, Trial, Verdict
 from unstall.pipeline import fix as fixing
+from unstall.pipeline import proving
 from unstall.pipeline._asked import BY_USER, FixOptions
 from unstall.pipeline.fix import Fix
 from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.trial import Interrupted
+from unstall.trials.sequence import next_alpha
 
 MS = 1_000_000
 SCRIPT = """\
@@ -71,6 +73,7 @@ class Planned:
     launched: int = 0
     discarded: int = 0
     waited_s: float = 0.0
+    noise: float = 0.005
 
     def make(self, ask):
         self.made += 1
@@ -78,7 +81,7 @@ class Planned:
             raise self.stop
         draw = np.random.default_rng(self.made)
         step = (40 - sum(self.saves.get(edit, 0) for edit in ask.edits)) * MS
-        lengths = step * np.exp(draw.normal(0, 0.01, 80) + draw.normal(0, 0.005))
+        lengths = step * np.exp(draw.normal(0, 0.01, 80) + draw.normal(0, self.noise))
         kept = Captured(np.linspace(2, 1, 80), "the same", epochs=3)
         return Trial(10**9 + np.cumsum(lengths).astype(np.int64), 0, True, kept)
 
@@ -177,6 +180,52 @@ def test_the_state_tells_what_is_kept_so_that_it_can_be_resumed(begun):
     fix.go()
     state = json.loads(Path(fix.folder, "fix.json").read_text())
     assert state["kept"] == ["data/starved-loader#it"] and len(state["proofs"]) == 1
+
+
+@pytest.fixture
+def resumed(begun, tmp_path, monkeypatch):
+    """Return a function that begins a fix, ends it, goes on with it, and tells the alphas that each part spent."""
+
+    def go_on(first, *later, **bench):
+        alphas = []
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(proving, "next_alpha", lambda verdicts: alphas.append(next_alpha(verdicts)) or alphas[-1])
+        fix = begun(*first, **bench)
+        fix.go()
+        parts = [list(alphas)]
+        for saves, *reports in later:
+            alphas.clear()
+            planned = Planned(saves, Workspace(tmp_path, None), **bench)
+            left = iter(reports)
+            monkeypatch.setattr(fixing, "_record", lambda *_, left=left: next(left))
+            monkeypatch.setattr(fixing, "Bench", lambda *_, planned=planned, **__: planned)
+            fixing.fix(FixOptions((), patch=None, budget_s=1e6, workdir="same", resume=fix.folder))
+            parts.append(list(alphas))
+        return parts
+
+    return go_on
+
+
+WITHOUT_EFFECT = ({WORKERS: 0}, report(40, BOTH[0]))
+ONE_MORE = ({WORKERS: 0, COLLECT: 10}, report(40, *BOTH), report(30, BOTH[0]))
+
+
+def test_a_resumed_fix_counts_earlier_verdicts_when_it_spends_alpha(resumed):
+    first, second = resumed(WITHOUT_EFFECT, ONE_MORE)
+    assert first == [next_alpha([])]
+    assert second == [next_alpha([Verdict.NO_EFFECT])] != first
+
+
+def test_what_was_kept_before_pays_for_what_a_resumed_fix_tries(resumed):
+    kept = ({WORKERS: 20}, report(40, BOTH[0]), report(20))
+    _, second = resumed(kept, ({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), report(10)))
+    assert second == [next_alpha([Verdict.FASTER])]
+
+
+def test_a_remedy_that_is_tried_again_has_been_counted_each_time(resumed):
+    unclear = ({WORKERS: 0}, report(40, BOTH[0]))
+    parts = resumed(unclear, unclear, unclear, noise=0.1)
+    assert parts == [[next_alpha([Verdict.INCONCLUSIVE] * n)] for n in range(3)]
 
 
 def test_a_source_that_was_changed_meanwhile_is_named(begun):

@@ -20,10 +20,18 @@ KEPT_FIXES = 20  # in the default place; older ones are removed
 
 
 def save(
-    folder: Path, words: Sequence[str], project: Path, proofs: Sequence[Proof], kept: Sequence[Proof], spent_s: float
+    folder: Path,
+    words: Sequence[str],
+    project: Path,
+    proofs: Sequence[Proof],
+    kept: Sequence[Proof],
+    verdicts: Sequence[Verdict],
+    spent_s: float,
 ) -> None:
     """Write the state.
 
+    Args:
+        verdicts: of all proofs that were made, in order; also of those that were left open and made again.
     Raises:
         OSError: When it cannot be written.
     """
@@ -32,6 +40,7 @@ def save(
         "cwd": str(project),
         "proofs": [proof_to_json(proof) for proof in proofs],
         "kept": [proof.remedy.id for proof in kept],
+        "verdicts": [verdict.name for verdict in verdicts],
         "spent_s": spent_s,
     }
     recordings.write_json(folder / STATE, state)
@@ -54,6 +63,12 @@ def begun(options: FixOptions) -> tuple[Path, FixOptions, list[tuple[Proof, bool
     proofs = [proof_from_json(record) for record in listed] if isinstance(listed, list) else []
     told = [proof for proof in proofs if proof.verdict is not Verdict.INCONCLUSIVE]  # the others are tried again
     return options.resume, replace(options, command=words), [(proof, proof.remedy.id in kept) for proof in told]
+
+
+def verdicts(folder: Path | None) -> list[Verdict]:
+    """Return the verdicts of the fix whose state *folder* holds, which the next alpha depends on; none for a new fix."""
+    listed = recordings.read_json(folder / STATE).get("verdicts") if folder is not None else None
+    return [Verdict[name] for name in listed if name in Verdict.__members__] if isinstance(listed, list) else []
 
 
 def _new_folder(options: FixOptions) -> Path:

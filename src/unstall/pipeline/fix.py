@@ -263,7 +263,8 @@ class Fix:
 
     def _save(self) -> None:
         project = self.bench.workspace.project
-        _state.save(self.folder, self.bench.words, project, self.proofs, self.kept, self.clock.spent_s)
+        verdicts, spent_s = self.prover.verdicts, self.clock.spent_s
+        _state.save(self.folder, self.bench.words, project, self.proofs, self.kept, verdicts, spent_s)
 
 
 class EndedAtOnce(UnstallError):
@@ -295,7 +296,7 @@ def fix(options: FixOptions) -> Fixed:
     workspace = prepare(options.workdir, Path.cwd(), folder, options.share, options.outputs)
     commands.resolve(options.command, os.environ)  # what is mistyped is said before anything is copied
     bench = Bench(options.command, folder / "trials", workspace, patience_s=options.budget_s * WAIT_SHARE)
-    prover = Prover(bench, options, clock, folder, [proof.verdict for proof, _ in earlier])
+    prover = Prover(bench, options, clock, folder, _state.verdicts(options.resume))
     kept = [proof for proof, stays in earlier if stays]
     edits = tuple(edit for proof in kept for edit in proof.remedy.edits)
     try:
