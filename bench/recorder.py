@@ -4,8 +4,8 @@ Three measures that check one another:
 
 - counted: how often a step of the reference loop calls each main part of the recorder, times what one call costs alone;
 - switched: the same loop in one process, on tiny tensors and on larger ones, its probes switched on for a random half
-  of the steps; torch.profiler for blocks of steps, as it takes long to start. All that the probes do is in it, but
-  their closed doors are not (0.1 us a call);
+  of the steps; torch.profiler for blocks of steps, as it takes long to start. All that the probes do is in it, the
+  writing too, but their closed doors are not (0.1 us a call);
 - observed: the reference loop in two fresh processes, one with the recorder, that take turns.
 
 All are CPU time of the training thread. Counting tells too little, as between two steps the caches are the tensors';
@@ -192,10 +192,10 @@ def counted() -> None:
 def switched(rounds: int = 30) -> None:
     """Print what the probes add to a step of one process, and what torch.profiler does in blocks off-on-on-off."""
     import torch
-    from reference_parts import switches, training
+    from reference_parts import flushing, switches, training
 
     torch.set_num_threads(1)
-    probes = switches()
+    probes, flushed = switches(), flushing()
     print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
     for size, step, steps in (("tiny", training(2, 4), 40), ("larger", training(128, 16), 15)):
         for _ in range(40):
@@ -203,32 +203,44 @@ def switched(rounds: int = 30) -> None:
         size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
         for mode in ("recorder", "profiler", "stacks"):
             if mode == "recorder":
-                added, ratio = at_random(step, probes, rounds, 5 * steps)
+                added, ratio = at_random(step, probes, flushed, rounds, 5 * steps)
             else:
                 added, ratio = turns(step, probes, mode, rounds // 3, steps)
             print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")
 
 
-def at_random(step: Callable[[], None], probes: list[Probe], rounds: int, steps: int) -> tuple[list[float], ...]:
+def at_random(
+    step: Callable[[], None], probes: list[Probe], flushed: list[int], rounds: int, steps: int
+) -> tuple[list[float], ...]:
     """Return by round what the probes add to a step, us, and the ratio; each step of a round has them on or off by lot.
 
     Neighbours share whatever else the machine does, so this tells 2 us on a machine where blocks of steps tell 20.
+    What is noted is settled and written for many steps at once: it is timed apart and shared out over all of them, as
+    a median would never see it. For what else comes in some steps only, a round is told by its mean, the slowest
+    twentieth of its steps left out on both sides.
     """
     lot = random.Random(0)
     added, ratio = [], []
     for _ in range(rounds):
         times: dict[bool, list[int]] = {False: [], True: []}
+        begun = flushed[0]
         for _ in range(steps):
             watched = lot.random() < 0.5
             for probe in probes:
                 probe.on = watched
-            before = time.thread_time_ns()
+            flushed_before, before = flushed[0], time.thread_time_ns()
             step()
-            times[watched].append(time.thread_time_ns() - before)
-        without, with_it = statistics.median(times[False]), statistics.median(times[True])
+            times[watched].append(time.thread_time_ns() - before - (flushed[0] - flushed_before))
+        without, with_it = (trimmed_mean(times[on]) for on in (False, True))
+        with_it += (flushed[0] - begun) / len(times[True])
         added.append((with_it - without) / 1e3)
         ratio.append(with_it / without)
     return added, ratio
+
+
+def trimmed_mean(times: list[int], kept: float = 0.95) -> float:
+    """Return the mean of *times* without the slowest."""
+    return statistics.fmean(sorted(times)[: int(kept * len(times))])
 
 
 def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int, steps: int) -> tuple[list[float], ...]:

@@ -64,7 +64,9 @@ class Recorded:
             self.pop()
 
     def close(self, steps: int) -> None:
-        now, cells, _ = self.live.take()
+        self.live.cut()
+        self.live.settle()
+        now, cells, _ = self.live.rows.pop()
         if steps:
             self.events.append((self.row_start, now, Kind.STEP))
         self.rows.append((self.row_start, now, sorted(cells.items()), steps))
@@ -188,6 +190,8 @@ def test_an_error_that_flies_past_closes_what_it_left_open() -> None:
     recorded.now += 7
     recorded.live.leave(depth)
     recorded.now += 11
-    _, cells, marks = recorded.live.take()
+    recorded.live.cut()
+    recorded.live.settle()
+    _, cells, marks = recorded.live.rows.pop()
     assert sum(cells.values()) == 23
     assert marks[::2] == [Phase.STARTUP, Phase.FORWARD, Phase.STARTUP]

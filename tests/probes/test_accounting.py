@@ -34,6 +34,13 @@ def accounting(clock: Clock) -> Accounting:
     return made
 
 
+def taken(live: Accounting) -> tuple[int, dict[int, int], list[int]]:
+    """Cut a row here and return it: (when it ended, ns by cell, marks)."""
+    live.cut()
+    live.settle()
+    return live.rows.pop()
+
+
 def spent(cells: dict[int, int]) -> dict[int, int]:
     return {number: ns for number, ns in cells.items() if ns}
 
@@ -68,7 +75,7 @@ def test_rows_add_up_to_the_time_that_passed_though_collections_come_in_between(
         elif name == "pass":
             clock.now += value
         else:
-            now, cells, marks = live.take()
+            now, cells, marks = taken(live)
             rows.append((start, now, cells, marks))
             start = now
     for began, ended, cells, marks in rows:
@@ -84,7 +91,7 @@ def test_time_of_a_collection_inside_a_clock_call_is_garbage_and_not_the_phase_a
     depth = live.enter_phase(Phase.FORWARD)
     clock.now += 100
     live.leave(depth)
-    _, cells, _ = live.take()
+    _, cells, _ = taken(live)
     assert spent(cells) == {
         cell(Phase.FORWARD, Activity.UNKNOWN): 100,
         cell(Phase.FORWARD, Activity.GC): 700,
@@ -99,7 +106,7 @@ def test_what_an_error_left_open_is_closed_by_the_one_around_it():
     clock.now += 5
     live.leave(outer)
     clock.now += 3
-    _, cells, _ = live.take()
+    _, cells, _ = taken(live)
     assert spent(cells) == {
         cell(Phase.FORWARD, Activity.SYNC): 5,
         cell(Phase.STARTUP, Activity.UNKNOWN): 3,
@@ -114,7 +121,7 @@ def test_what_is_noted_is_settled_before_it_grows_without_bound():
         clock.now += 2
         live.leave(depth)
     assert len(live.events) <= MOST_EVENTS + 2
-    _, cells, _ = live.take()
+    _, cells, _ = taken(live)
     assert spent(cells) == {cell(Phase.EVALUATE, Activity.UNKNOWN): 6 * MOST_EVENTS}
 
 
@@ -125,3 +132,30 @@ def test_another_thread_may_ask_what_time_goes_to_now():
     assert live.top() == cell(Phase.BACKWARD, Activity.SYNC)
     live.leave(inner)
     assert live.top() == cell(Phase.BACKWARD, Activity.UNKNOWN)
+
+
+def test_rows_cut_one_after_another_are_settled_together_as_they_would_be_each_alone():
+    def live_through(each: bool) -> list[tuple[int, dict[int, int], list[int]]]:
+        clock = Clock()
+        live = accounting(clock)
+        for ns in (3, 5, 7):
+            depth = live.enter_phase(Phase.FORWARD)
+            clock.now += ns
+            live.leave(depth, cell(Phase.BETWEEN, Activity.UNKNOWN))
+            clock.now += 1
+            live.cut()
+            if each:
+                live.settle()
+        live.settle()
+        return [(end, spent(cells), marks) for end, cells, marks in live.rows]
+
+    together = live_through(each=False)
+    assert together == live_through(each=True)
+    assert [end for end, _, _ in together] == [4, 10, 18]
+
+
+def test_what_time_goes_to_is_told_whatever_was_cut_before():
+    live = accounting(Clock())
+    live.enter_phase(Phase.BACKWARD)
+    live.cut()
+    assert live.top() == live.here() == cell(Phase.BACKWARD, Activity.UNKNOWN)

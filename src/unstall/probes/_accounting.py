@@ -1,8 +1,9 @@
 """The live accounting: an exclusive-time stack on the training thread.
 
 Every nanosecond between two events goes to the cell on top of the stack, so the cells add up to the time that passed by
-construction.  What happens is only noted as it happens, and the stack is worked through once a step (`settle`): between
-two steps the caches are the tensors', where a call of Python code costs 2 us and not the 0.1 us of a tight loop.
+construction.  What happens is only noted as it happens, the ends of rows among it, and the stack is worked through for
+many steps at once (`settle`): between two steps the caches are the tensors', where a call of Python code costs 2 us and
+not the 0.1 us of a tight loop.
 
 A collection of garbage may begin wherever Python allocates, and from 3.12 on after any call, the clock's too. It is
 noted whole, when it has ended, and a time that was read before it and noted after it is not taken for the present.
@@ -25,22 +26,24 @@ MOST_EVENTS = 8192  # noted and not settled: an evaluation between two steps
 WITHIN = 1 << 10  # + activity: opened in the current phase
 BASE = 1 << 11  # + cell: the phase of time that nothing encloses
 CLOSED = 1 << 12  # what was opened last is closed
+CUT = CLOSED + 1  # a row ends
 
 
 class Accounting:
-    """Time by cell since the last `take`.
+    """Time by cell, row by row.
 
     Attributes:
         events: (code, time) noted since the last `settle`; append to it in no other way than the methods here do.
         depth: how much is open, the base counted.
         base: cell of time that nothing encloses.
         at: when the last thing was opened, ns.
-        spent: ns by cell, as `wire.cell` numbers them, as far as it is settled.
+        rows: the rows that were cut and are settled: when it ended, `spent`, `marks`. Who writes them empties it.
+        spent: ns by cell, as `wire.cell` numbers them, of the row under way, as far as it is settled.
         stack: open cells, the innermost last, as far as it is settled; ``stack[0]`` is the base.
-        marks: phase, ns it began, phase, ns it began ... in order, since the last `take`, as far as it is settled.
+        marks: phase, ns it began, phase, ns it began ... in order, of the row under way, as far as it is settled.
     """
 
-    __slots__ = ("at", "base", "clock", "depth", "events", "last", "marks", "spent", "stack")
+    __slots__ = ("at", "base", "clock", "depth", "events", "last", "marks", "rows", "spent", "stack")
 
     def __init__(
         self, origin_ns: int, clock: Callable[[], int] = time.monotonic_ns, phase: int = Phase.STARTUP
@@ -53,6 +56,7 @@ class Accounting:
         self.depth = 1
         self.marks = [int(phase), origin_ns]
         self.events: list[tuple[int, int]] = []
+        self.rows: list[tuple[int, dict[int, int], list[int]]] = []
 
     def enter_phase(self, phase: int, activity: int = UNKNOWN) -> int:
         """Open *phase*, and *activity* in it; return the depth to `leave` to."""
@@ -99,11 +103,23 @@ class Accounting:
         self.spent[cell] += ns
         self.last += ns
 
+    def cut(self) -> int:
+        """End a row; return the time now. Where a collection of garbage runs over it, the row ends after that."""
+        now = self.clock()
+        self.events.append((CUT, now))
+        return now
+
+    def here(self) -> int:
+        """Return the cell that the time of the training thread goes to now; for that thread alone."""
+        self.settle()
+        return self.stack[-1]
+
     def top(self) -> int:
         """Return the cell that time goes to now. Any thread may ask."""
         stack = self.stack.copy()
         for code, _ in self.events.copy():
-            _apply(code, stack)
+            if code != CUT:
+                _apply(code, stack)
         return stack[-1]
 
     def settle(self) -> None:
@@ -122,6 +138,10 @@ class Accounting:
             elif code < WITHIN:
                 stack.append(code)
                 top = code
+            elif code == CUT:
+                self.rows.append((last, spent, marks))
+                spent, marks = defaultdict(int), [phase, last]
+                continue
             elif BASE <= code < CLOSED:
                 stack[0] = code - BASE
                 top = stack[-1]
@@ -131,20 +151,8 @@ class Accounting:
                 phase = top // ACTIVITIES
                 if len(marks) < MOST_MARKS:
                     marks += (phase, last)
-        self.last = last
+        self.last, self.spent, self.marks = last, spent, marks
         del events[:count]
-
-    def take(self) -> tuple[int, dict[int, int], list[int]]:
-        """Return (now, ns by cell, marks) and begin anew."""
-        now = self.clock()
-        self.settle()
-        spent, marks, top = self.spent, self.marks, self.stack[-1]
-        if now > self.last:
-            spent[top] += now - self.last
-            self.last = now
-        self.spent = defaultdict(int)
-        self.marks = [top // ACTIVITIES, self.last]
-        return self.last, spent, marks
 
 
 def _apply(code: int, stack: list[int]) -> int:

@@ -122,14 +122,14 @@ class Recorder:
         )
         self.closer: int | None = None  # the optimizer that closes steps; BACKWARD_CLOSES where none does
         self._row_start = origin_ns
-        # As they come; packed together when written: between two steps of a training, whose tensors have filled
-        # the caches, a call costs three times what it costs in a loop.
-        self._pending: list[bytes | tuple[int, int, int, int, int, int, int, dict[int, int], list[int]]] = []
+        self._pending: list[bytes] = []
         self._spans: list[tuple[int, int, int, int, str, int]] = []
         self._span_count = 0
+        # One for each row that was cut and is not settled: step, its steps, closer, flags, CPU clock, whether `detailed`.
+        self._cut: list[tuple[int, int, int, int, int, bool]] = []
         self._rolled = 0
         self._flushed = origin_ns
-        self._cpu = 0
+        self._cpu = self._settled_cpu = 0
         self._rolled_spent: dict[int, int] = {}
         self._writer: wire.Writer | None = None
 
@@ -210,7 +210,9 @@ class Recorder:
                 if self.say("two threads train in one process; only the first one is recorded"):
                     self.fact({"second_thread": True})
                 return False
+            self._settle()
             self.thread, self._cpu = threading.get_ident(), time.thread_time_ns()
+            self._settled_cpu = self._cpu
             self.accounting.leave(1)
             self.fact({"thread": threading.get_native_id()})
         if self.role == "forked":
@@ -346,31 +348,49 @@ class Recorder:
                         self.captured.update(act())
 
     def _row(self, steps: int, closer: int) -> None:
-        now, spent, marks = self.accounting.take()
-        if self.detailed and not self._rolled:
-            self._write_row(self.step - steps, steps, closer, now, spent, marks)
-        else:
-            self._rolled += steps
-            for number, ns in spent.items():
-                self._rolled_spent[number] = self._rolled_spent.get(number, 0) + ns
-            if now - self._row_start >= ROLLED_NS or self.detailed or closer == wire.ENDS_OUTSIDE:
-                self._write_row(self.step - self._rolled, self._rolled, closer, now, self._rolled_spent, [])
-                self._rolled, self._rolled_spent = 0, {}
+        if get_ident() == self.thread:
+            self._cpu = time.thread_time_ns()
+        self._cut.append((self.step, steps, closer, self.flags, self._cpu, self.detailed))
+        now = self.accounting.cut()
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
         if now - self._flushed > FLUSH_NS:
             self.flush(now)
 
-    def _write_row(
-        self, first: int, steps: int, closer: int, now: int, spent: dict[int, int], marks: list[int]
+    def _settle(self) -> None:
+        """Make rows of what was noted, for many steps at once."""
+        self.accounting.settle()
+        rows, self.accounting.rows = self.accounting.rows, []
+        cuts, self._cut = self._cut, []
+        for (end, spent, marks), (step, steps, closer, flags, cpu, detailed) in zip(rows, cuts):
+            if detailed and not self._rolled:
+                self._pend(step - steps, steps, closer, flags, end, cpu, spent, marks)
+                continue
+            self._rolled += steps
+            for number, ns in spent.items():
+                self._rolled_spent[number] = self._rolled_spent.get(number, 0) + ns
+            if end - self._row_start >= ROLLED_NS or detailed or closer == wire.ENDS_OUTSIDE:
+                self._pend(step - self._rolled, self._rolled, closer, flags, end, cpu, self._rolled_spent, [])
+                self._rolled, self._rolled_spent = 0, {}
+
+    def _pend(
+        self,
+        first: int,
+        steps: int,
+        closer: int,
+        flags: int,
+        end: int,
+        cpu: int,
+        spent: dict[int, int],
+        marks: list[int],
     ) -> None:
-        cpu = time.thread_time_ns() if get_ident() == self.thread else self._cpu
-        cpu_ns = max(0, cpu - self._cpu)
-        self._pending.append((first, steps, closer, self.flags, self._row_start, now, cpu_ns, spent, marks))
-        self._row_start, self._cpu = now, cpu
+        taken = max(0, cpu - self._settled_cpu)
+        self._pending.append(_packed(first, steps, closer, flags, self._row_start, end, taken, spent, marks))
+        self._row_start, self._settled_cpu = end, cpu
 
     def flush(self, now: int | None = None) -> None:
         """Write what is pending."""
+        self._settle()
         spans, self._spans = self._spans, []
         pending, self._pending = self._pending, []
         if spans:
@@ -379,7 +399,7 @@ class Recorder:
             self.write(Frame.SPANS, b"".join(packed))
         if pending and not self.ended:
             try:
-                self._open().raw(b"".join([one if isinstance(one, bytes) else _packed(*one) for one in pending]))
+                self._open().raw(b"".join(pending))
             except OSError as error:
                 self._lose(error)
         self._flushed = now or time.monotonic_ns()

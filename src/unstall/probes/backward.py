@@ -33,11 +33,7 @@ def install(probe: Probe) -> None:
                 with one:
                     act(passes, *args, **kwargs)
 
-    def leave(depth: int) -> None:
-        if depth > 1:
-            recorder.accounting.leave(depth)
-            return
-        recorder.accounting.leave(depth, IN_BETWEEN)
+    def close() -> None:
         if recorder.closer is None and passes > WITHOUT_OPTIMIZER:
             recorder.closer = BACKWARD_CLOSES
         if recorder.closer == BACKWARD_CLOSES:
@@ -60,7 +56,9 @@ def install(probe: Probe) -> None:
             return original(*args, **kwargs)
         finally:
             try:
-                leave(depth)
+                recorder.accounting.leave(depth, IN_BETWEEN if depth == 1 else -1)
+                if depth == 1 and (recorder.closer is None or recorder.closer == BACKWARD_CLOSES):
+                    close()
             except Exception as error:
                 probe.switch_off(error)
 

@@ -102,7 +102,7 @@ class Producers:
 
         def before(*args: object, **kwargs: object) -> tuple[int, int]:
             accounting = recorder.accounting
-            evaluates = accounting.top() // len(Activity) == Phase.EVALUATE
+            evaluates = accounting.here() // len(Activity) == Phase.EVALUATE
             depth = accounting.enter_phase(Phase.EVALUATE if evaluates else Phase.FETCH, Activity.LOAD)
             return depth, accounting.at
 

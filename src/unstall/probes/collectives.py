@@ -43,7 +43,7 @@ def install(probe: Probe) -> None:
         def after(token: tuple[int, int, str, int]) -> None:
             depth, start, caller, nbytes = token
             end = recorder.accounting.leave(depth)
-            if depth < 2 or recorder.accounting.top() % len(Activity) != Activity.COLLECTIVE:  # not inside another
+            if depth < 2 or recorder.accounting.here() % len(Activity) != Activity.COLLECTIVE:  # not inside another
                 recorder.span(Kind.COLLECTIVE, start, end, f"{name}|{caller}", nbytes)
 
         return around(probe, getattr(c10d, name), before, after)

@@ -30,7 +30,7 @@ MAIN_PROCESS = 0xFFFF
 SEVERAL = 3  # batches whose random draws are looked at, from each worker's start; then one in so many:
 SELDOM = 64
 ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
-HERE_UNTIL, THEN_HERE_ONE_IN = 128, 8  # in the training process, where it costs the training 33 us a batch itself
+HERE_UNTIL, THEN_HERE_ONE_IN = 128, 16  # in the training process, where it costs the training 33 us a batch itself
 
 
 def install(probe: Probe) -> None:

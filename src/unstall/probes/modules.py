@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from unstall.model.wire import Activity, Phase, cell
-from unstall.probes._around import around, is_compiling
+from unstall.probes._around import is_compiling
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
@@ -37,6 +37,7 @@ class Forward:
         self.probe, self.recorder = probe, probe.recorder
         self.wrapped: set[type] = set()
         self.inside = False
+        self.after = AFTER_FORWARD  # the base of the time after the call under way
         self.original = torch.nn.Module.__call__
         self.looking = False
         self.look()
@@ -77,49 +78,57 @@ class Forward:
             new = kind not in self.wrapped and next(iter(module.parameters()), None) is not None
             if new:
                 self.wrapped.add(kind)
-                kind.__call__ = around(self.probe, self.called(kind), self.enter, self.leave)
+                kind.__call__ = self.timing(kind.__call__)
         if new:
             return kind.__call__(module, *args, **kwargs)
         return self.original(module, *args, **kwargs)
 
-    def called(self, kind: Any) -> Any:
-        """Return what a call of a *kind* calls without us.
+    def timing(self, called: Any) -> Any:
+        """Wrap *called*, the call of a class of modules. In one function, as it is called each step.
 
         Where that is ``nn.Module.__call__`` it is looked up at each call: `torch.fx` replaces it while it traces.
         """
-        original, swapped = self.original, self.swapped
-        if kind.__call__ not in (original, swapped):
-            return kind.__call__
+        forward, probe, recorder, module_class = self, self.probe, self.recorder, torch.nn.Module
+        swapped, is_usual = self.swapped, called in (self.original, self.swapped)
+        original = self.original if is_usual else called
 
         @functools.wraps(original)
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def observed(module: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(module, *args, **kwargs)
-            now = torch.nn.Module.__call__
-            return (original if now is swapped else now)(module, *args, **kwargs)
+            now = module_class.__call__ if is_usual else original
+            if now is swapped:
+                now = original
+            if forward.inside or not probe.on or get_ident() != recorder.thread:
+                return now(module, *args, **kwargs)
+            depth = recorder.accounting.depth
+            try:
+                forward.enter(args, kwargs)
+            except Exception as error:
+                recorder.accounting.leave(depth)
+                probe.switch_off(error)
+                return now(module, *args, **kwargs)
+            forward.inside = True
+            try:
+                return now(module, *args, **kwargs)
+            finally:
+                forward.inside = False
+                # the loss belongs to the forward
+                recorder.accounting.leave(depth, forward.after if depth == 1 and recorder.begun else -1)
 
-        return call
+        return observed
 
-    def enter(self, module: object, *args: object, **kwargs: object) -> int:
-        if self.inside:
-            return 0
+    def enter(self, args: Any, kwargs: Any) -> None:
         recorder = self.recorder
-        if is_grad_enabled():
-            if get_ident() != recorder.thread or recorder.role == "forked":
-                recorder.adopt()
-            if not recorder.begun:
-                recorder.begin_loop()
-            depth = recorder.accounting.enter_phase(FORWARD)
-            if recorder.wants_batch and recorder.saw_batch is not None:
-                recorder.saw_batch(args, kwargs)
-            self.after_forward = AFTER_FORWARD  # the loss belongs to the forward
-        else:
-            depth = recorder.accounting.enter_phase(EVALUATE)
-            self.after_forward = AFTER_EVALUATE
-        self.inside = True
-        return depth
-
-    def leave(self, depth: int) -> None:
-        if depth:
-            self.inside = False
-            self.recorder.accounting.leave(depth, self.after_forward if depth == 1 and self.recorder.begun else -1)
+        if not is_grad_enabled():
+            recorder.accounting.enter_phase(EVALUATE)
+            self.after = AFTER_EVALUATE
+            return
+        if recorder.role == "forked":
+            recorder.adopt()
+        if not recorder.begun:
+            recorder.begin_loop()
+        recorder.accounting.enter_phase(FORWARD)
+        if recorder.wants_batch and recorder.saw_batch is not None:
+            recorder.saw_batch(args, kwargs)
+        self.after = AFTER_FORWARD

@@ -44,7 +44,7 @@ class Saving:
     def timed(self, original: Any, name: str) -> Any:
         def before(*args: Any, **kwargs: Any) -> tuple[int, int, Any, bool]:
             accounting = self.recorder.accounting
-            inside = accounting.top() // len(Activity) == Phase.CHECKPOINT
+            inside = accounting.here() // len(Activity) == Phase.CHECKPOINT
             target = args[1] if len(args) > 1 else kwargs.get(name)
             return accounting.enter_phase(Phase.CHECKPOINT, Activity.IO), accounting.at, target, inside
 
