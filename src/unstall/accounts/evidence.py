@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from unstall.accounts import collectives as calls
 from unstall.accounts import fusion as fusing
 from unstall.accounts import happenings, holdings, lines, loading, making, native, recompute
+from unstall.accounts import regions as compiled
 from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
 from unstall.accounts.device import States
@@ -23,6 +24,7 @@ from unstall.model.fusion import Fusion
 from unstall.model.ledger import Ledger
 from unstall.model.loading import BatchLine, LoaderUse, WorkerLine
 from unstall.model.native import Build, Native
+from unstall.model.regions import Entering
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
 from unstall.model.tables import Collections, Collectives, Compile, Cores, HotLine, Recomputed, Saves, Trend
@@ -142,6 +144,12 @@ class Evidence:
     @cached_property
     def natives(self) -> tuple[Native, ...]:
         return native.natives(self._run.ranks[0].facts, self.lines, self._run.project)
+
+    @cached_property
+    def entering(self) -> Entering | None:
+        inside = [self._within_steady(r) for r in range(len(self._labelled))]
+        rows, facts = self._ledger.rows(steps=self._segments.steps.steady), self._run.ranks[0].facts
+        return compiled.entering(facts, self._labelled, inside, self._ledger, rows, self._run.project)
 
     @cached_property
     def recomputed(self) -> Recomputed | None:

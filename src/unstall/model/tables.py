@@ -16,6 +16,7 @@ from unstall.model.fusion import Fusion
 from unstall.model.ledger import Activity, Device, Phase
 from unstall.model.loading import BatchLine, LoaderUse, WorkerLine
 from unstall.model.native import Build, Native
+from unstall.model.regions import Entering
 from unstall.model.remedy import Safety
 
 
@@ -248,6 +249,10 @@ class Tables(Protocol):
     @property
     def natives(self) -> tuple[Native, ...]:
         """C++ extensions that lines of the steady steps call, the one with the most time first."""
+
+    @property
+    def entering(self) -> Entering | None:
+        """The compiled regions and what entering them takes; None where no entry was counted."""
 
     @property
     def recomputed(self) -> Recomputed | None:
