@@ -18,6 +18,7 @@ from unstall.model.errors import UnstallError
 from unstall.model.run import Coverage, Fact, Facts, Rank, Run, Sensor
 from unstall.model.trace import Call
 from unstall.model.wire import Device
+from unstall.model.words import count
 from unstall.readers.kineto import read_trace
 
 ENDINGS = (".json", ".json.gz")
@@ -261,11 +262,9 @@ def _trouble(rank: Rank) -> list[str]:
         said.append(f"{_name(rank)}: {why}, at byte {rank.trace.cut_at} of its text; what came before was read")
     if odd := known.number("trace.unreadable"):
         at = known.number("trace.unreadable_at") or 0
-        said.append(
-            f"{_name(rank)}: {odd:.0f} damaged event(s) were passed over, the first at byte {at:.0f} of its text"
-        )
+        said.append(f"{_name(rank)}: {count(odd, 'damaged event')} passed over, the first at byte {at:.0f} of its text")
     if dropped := known.number("trace.dropped"):
-        said.append(f"{_name(rank)}: {dropped:.0f} event(s) with a negative or impossible time were left out")
+        said.append(f"{_name(rank)}: {count(dropped, 'event')} with a negative or impossible time left out")
     return said
 
 

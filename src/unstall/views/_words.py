@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unstall.model import words
 from unstall.model.finding import Command, Environment, Line, Machine, Operator, Where
 from unstall.model.remedy import Safety
 
@@ -94,8 +95,8 @@ def share(value: float) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Return ``1 step`` or ``2 steps``."""
-    return f"{number}{GLUE}{noun if number == 1 else plural or noun + 's'}"
+    """Return ``1 step`` or ``2 steps``, never broken at a line's end."""
+    return words.count(number, noun, plural, GLUE)
 
 
 def money(low: float, high: float) -> str:

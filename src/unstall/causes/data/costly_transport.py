@@ -33,6 +33,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import AddCall, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
+from unstall.model.words import count
 
 LEAST_SHARE = 0.1  # of the step
 LEAST_NS = 1_000_000  # a batch; two tensors from a busy worker take a part of that
@@ -153,7 +154,7 @@ class CostlyTransport(Cause):
         seen = (
             line is not None and line.samples >= LEAST_SAMPLES
         )  # fewer may be torn, with the lines of other functions
-        held = [f"{use.tensors or 0:.0f} tensor(s)", f"{use.objects or 0:.0f} other object(s)"]
+        held = [count(round(use.tensors or 0), "tensor"), count(round(use.objects or 0), "other object")]
         saved = ns // max(1, tables.steady_steps)
         yield Finding(
             self.id,

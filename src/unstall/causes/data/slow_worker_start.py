@@ -32,6 +32,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
+from unstall.model.words import count
 
 LEAST_NS = 1_000_000_000  # in all; a start of less is no matter for a training
 LEAST_FORK_NS = 500_000_000  # a worker; a fork takes 5 to 50 ms, on a busy machine several times that
@@ -140,7 +141,7 @@ class SlowWorkerStart(Cause):
         handed = use.context in ("spawn", "forkserver") and making >= HANDED_OVER * whole and use.dataset_at is not None
         where = use.dataset_at if handed and use.dataset_at is not None else place_of(use, run)
         why = (
-            f"each of {use.workers} worker(s) gets a pickled copy of the dataset"
+            f"each of {count(use.workers or 0, 'worker')} gets a pickled copy of the dataset"
             if handed
             else f"start method {use.context}"
         )

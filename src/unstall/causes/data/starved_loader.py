@@ -32,6 +32,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Knob, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
+from unstall.model.words import count
 
 LATENCY_WORKERS = 8  # workers for batches that mostly wait, whatever the cores; beyond it memory and start-up cost more
 MOST_WORKERS = 32
@@ -185,7 +186,9 @@ class StarvedLoader(Cause):
         if workers <= (use.workers or 0) or gain < max(LEAST_GAIN * step_ns, LEAST_GAIN_NS):
             return
         who = (
-            f"its {use.workers} worker(s) cannot keep up" if use.workers else "nobody prepares it while the model works"
+            f"its {count(use.workers, 'worker')} cannot keep up"
+            if use.workers
+            else "nobody prepares it while the model works"
         )
         part = gain / wait.step_ns
         yield Finding(
@@ -204,7 +207,7 @@ class StarvedLoader(Cause):
                 Evidence("time that the loop spends on its batches", wait.step_ns, "ns a step", "rank 0: ledger FETCH"),
                 Evidence("rest of the step", rest_ns, "ns", "rank 0: ledger"),
                 Evidence("usable cores", tables.cores.usable, "count", "machine"),
-                Evidence(f"predicted step with {workers} worker(s)", predicted, "ns", "arithmetic"),
+                Evidence(f"predicted step with {count(workers, 'worker')}", predicted, "ns", "arithmetic"),
             ),
             wait.saving(0.85 * part, part),
         )

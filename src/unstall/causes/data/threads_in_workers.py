@@ -34,6 +34,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
+from unstall.model.words import count
 
 LEAST_WAIT = 0.05  # of the step
 _MS = 1_000_000
@@ -151,7 +152,7 @@ class ThreadsInWorkers(Cause):
         where = use.threads_set_at if threads > 1 and use.threads_set_at is not None else place_of(use, run)
         yield Finding(
             self.id,
-            f"{use.workers} worker(s) with several threads each crowd {usable(tables.cores):g} cores: "
+            f"{count(use.workers or 0, 'worker')} with several threads each crowd {usable(tables.cores):g} cores: "
             f"a batch takes {ends[1] / max(1, ends[0]):.1f} times the CPU time of the thread that makes it.",
             where,
             wait.scope,

@@ -37,6 +37,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
+from unstall.model.words import count
 
 SPARE = 1.5  # over the workers at work on average: batches do not come evenly
 LEAST_NS = 100_000_000  # of the start; a few forks take that on a busy machine
@@ -155,7 +156,7 @@ class TooManyWorkers(Cause):
                 Evidence("a first batch without a core, median", use.early_queued_ns, "ns", "rank 0: worker fetches"),
                 Evidence("a batch without a core, median", use.batch_run_queue_ns, "ns", "rank 0: worker fetches"),
                 Evidence("a batch with one, mean", _alone_ns(use), "ns", "rank 0: worker fetches"),
-                Evidence(f"predicted step with {needed} worker(s), as now", step_ns, "ns", "arithmetic"),
+                Evidence(f"predicted step with {count(needed, 'worker')}, as now", step_ns, "ns", "arithmetic"),
             ),
             Saving(making // 2, making + late),
             notes=(_memory(use, needed),) if use.growth is not None else (),
@@ -194,7 +195,7 @@ def enough(use: LoaderUse, tables: Tables) -> int:
 
 def _title(use: LoaderUse, needed: int, tables: Tables) -> str:
     return (
-        f"Of {use.workers} workers {at_work(use, tables):.1f} are at work on average, on {usable(tables.cores):g} core(s): "
+        f"Of {use.workers} workers {at_work(use, tables):.1f} are at work on average, on {count(usable(tables.cores), 'core')}: "
         f"{needed} would keep the loop as fast."
     )
 

@@ -31,6 +31,7 @@ from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
+from unstall.model.words import count
 
 _MS = 1_000_000
 _PICTURE = """
@@ -170,7 +171,7 @@ class WorkersRespawned(Cause):
         )
         yield Finding(
             self.id,
-            f"Each epoch stops the {use.workers} worker(s) and starts new ones: {each / 1e6:.3g} ms, {restarts} times.",
+            f"Each epoch stops its {count(use.workers or 0, 'worker')} and starts new ones: {each / 1e6:.3g} ms, {restarts} times.",
             place_of(use, run),
             scope,
             (Stake(Phase.FETCH, Activity.WAIT_DATA, ns),),

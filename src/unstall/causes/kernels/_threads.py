@@ -13,6 +13,7 @@ from unstall.model.ledger import Phase
 from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.run import Run
 from unstall.model.tables import Tables
+from unstall.model.words import count
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 IN_TORCH = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVALUATE)
@@ -80,4 +81,4 @@ def set_threads(cause: str, finding: Finding, threads: int, most: int) -> Iterat
     else:
         why = f"set it to {threads}, or leave it out: torch then takes one thread a core; {why}"
     knobs = () if not edits or isinstance(edits[0], AddCall) else (Knob("int", threads, 1, most, "powers"),)
-    yield Remedy(f"{cause}#threads", f"{threads} intra-op thread(s)", Safety.SAME_MATH, edits, knobs, why)
+    yield Remedy(f"{cause}#threads", count(threads, "intra-op thread"), Safety.SAME_MATH, edits, knobs, why)

@@ -31,6 +31,7 @@ from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.model.remedy import Remedy
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
+from unstall.model.words import count
 
 EXCESS = 1.5  # threads a core; a little more than one is the scheduler's ordinary work
 LEAST_STARVED = 0.05  # of the steady time, where it was observed: threads that are never used cost nothing
@@ -127,7 +128,7 @@ print(loss.item())
         )
         yield Finding(
             self.id,
-            f"Tensor operations use {threads} threads on {cores} core(s); their parts wait for one another.",
+            f"Tensor operations use {threads} threads on {count(cores, 'core')}; their parts wait for one another.",
             who_set(run, tables) or Environment("OMP_NUM_THREADS"),
             Scope.STEADY,
             stakes,
