@@ -32,10 +32,18 @@ def test_guards_and_wrappers_are_entering(stack):
         (LOOP, MODULE),
         (LOOP, MODULE, WRAPPER, FORWARD, RUNTIME, KERNEL),
         (LOOP, MODULE, WRAPPER, FORWARD),
+        (LOOP, MODULE, WRAPPER, FORWARD, RUNTIME, Place("<eval_with_key>.3", 5, "forward")),
         (LOOP, MODULE, WRAPPER, COMPILER),
         (LOOP, NEVER),
     ],
-    ids=["uncompiled", "the code itself", "a frame that runs uncompiled", "compiling", "what is never compiled"],
+    ids=[
+        "uncompiled",
+        "the code itself",
+        "a frame that runs uncompiled",
+        "a graph as traced",
+        "compiling",
+        "what is never compiled",
+    ],
 )
 def test_all_else_is_not(stack):
     assert not enters(stack, {CODE})

@@ -17,6 +17,7 @@ from unstall.model.run import Facts, Place
 
 _RUNTIME = ("torch/_functorch/", "torch/_inductor/")
 _CALLS = "torch/_dynamo/eval_frame.py"
+_GRAPH = "<eval_with_key>"  # a graph that runs as it was traced
 _COMPILES = "torch/_dynamo/convert_frame.py"
 
 
@@ -66,7 +67,7 @@ def enters(stack: Stack, written: Iterable[str]) -> bool:
     """Return whether the innermost frames are between a call of compiled code and the code itself (files *written*)."""
     users = innermost_users(stack)
     below = stack[users + 1 if users is not None else 0 :]
-    if any(place.file in written or place.file.endswith(_COMPILES) for place in below):
+    if any(place.file in written or place.file.startswith(_GRAPH) or place.file.endswith(_COMPILES) for place in below):
         return False
     return any(_of_runtime(place) for place in below)
 
