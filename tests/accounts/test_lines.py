@@ -95,3 +95,11 @@ def test_samples_outside_the_steady_steps_count_apart() -> None:
     phases = Counter(line.phase for line in tables.outside_lines)
     assert phases == {Phase.BETWEEN: 1}  # the first step, which is warm-up
     assert tables.outside_lines[0].spent_ns < tables.lines[0].spent_ns
+
+
+def test_code_that_the_compiler_wrote_is_told_in_words_and_not_by_its_temporary_file() -> None:
+    within = (MAIN, Place(SITE + "torch/_dynamo/eval_frame.py", 5, "compile_wrapper"))
+    (written,) = hot(made({(*within, Place("/tmp/torchinductor_me/ab/cab.py", 90, "call")): 3}))
+    (plain,) = hot(made({within: 3}))
+    assert written.library == "code that torch.compile wrote"
+    assert plain.library == SITE + "torch/_dynamo/eval_frame.py"

@@ -10,16 +10,23 @@ import re
 from unstall.model.finding import Line
 from unstall.model.run import Place
 
+_COMPILED = r"[/\\]torchinductor_[^/\\]*[/\\]|[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # files that Inductor writes
 _LIBRARY = re.compile(
-    r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]"
-    r"|[/\\]torchinductor_[^/\\]*[/\\]|[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # written by the compiler
+    r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]|"
+    + _COMPILED
 )
+_WRITTEN = re.compile(_COMPILED)
 
 
 @functools.lru_cache(maxsize=65536)
 def is_users(file: str) -> bool:
     """Return whether *file* is the user's own code: not a library's, the interpreter's or ours."""
     return bool(file) and not _LIBRARY.search(file)
+
+
+def is_compiled(file: str) -> bool:
+    """Return whether the compiler wrote *file*: its name says nothing to anyone."""
+    return bool(_WRITTEN.search(file))
 
 
 def innermost_users(stack: tuple[Place, ...]) -> int | None:

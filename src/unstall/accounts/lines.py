@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts.code import called, innermost_users, line_at
+from unstall.accounts.code import called, innermost_users, is_compiled, line_at
 from unstall.accounts.label import Labelled, Stack
 from unstall.accounts.largest_remainder import divide
 from unstall.accounts.loops import loops_around
@@ -21,6 +21,7 @@ from unstall.model.wire import Activity, Phase
 
 # what stands for itself in a phase, whatever the samples say
 _WHOLE = {Phase.FETCH: (Activity.LOAD, Activity.WAIT_DATA), Phase.CHECKPOINT: (Activity.IO,)}
+WRITTEN = "code that torch.compile wrote"  # in the place of a file whose name says nothing
 
 
 @dataclass
@@ -104,7 +105,9 @@ def _below(stack: Stack, users: int) -> Stack:
 def _callee(stack: Stack, users: int) -> tuple[str, str]:
     """Return the outermost library function below the user's line that is not ours, and the file of the innermost."""
     below = _below(stack, users)
-    return (called(below[0]), below[-1].file) if below else ("", "")
+    if not below:
+        return "", ""
+    return called(below[0]), WRITTEN if any(is_compiled(place.file) for place in below) else below[-1].file
 
 
 def _hot_line(

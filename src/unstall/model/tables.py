@@ -45,7 +45,7 @@ class HotLine:
         callee: what the line calls where most of the time goes, as ``json.dump`` (module.function of the
             outermost library frame below the line), or "" where the line itself is the leaf.
         callees: the same for every library function that was seen, with its share of the line's time.
-        library: file of the innermost library frame, or "".
+        library: file of the innermost library frame, or ""; words in its place where the compiler wrote the code.
         chain: the user's lines that led to it, outermost first, the line itself last.
         loops: the loops around the lines of *chain* in their functions, outermost first: the loop of the steps is among
             them.
