@@ -30,6 +30,8 @@ MAIN_PROCESS = 0xFFFF
 SEVERAL = 3  # batches whose random draws are looked at, from each worker's start; then one in so many:
 SELDOM = 64
 ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
+# A record takes 16 us over and over, and 110 between other work on a busy machine: too much a batch of a millisecond.
+CHEAP_NS, CHEAP_UNTIL, CHEAP_ONE_IN = 5_000_000, 256, 16
 HERE_UNTIL, THEN_HERE_ONE_IN = 128, 16  # in the training process, where it costs the training 33 us a batch itself
 
 
@@ -53,6 +55,7 @@ class Fetching:
         self.samples.reset()
         self.count = 0
         self.until, self.one_in = ALL_UNTIL, THEN_ONE_IN
+        self.walls_ns = 0  # of all fetches so far
         self.pickled_ns = 0
         self.collate_ns = 0
         self.queue = RunQueue()
@@ -79,6 +82,7 @@ class Fetching:
             self.count = count = self.count + 1
             wanted = self.samples.left and self.samples.wants(fetcher, index)
             if not self.probe.on or (count > self.until and count % self.one_in and not wanted):
+                self.pickled_ns = 0  # a record is to hold what was pickled for one batch
                 return original(fetcher, index)
             token = None
             with self.probe.guard():
@@ -132,6 +136,9 @@ class Fetching:
             self.recorder.write_later(Frame.FETCHES, record)
             return
         self.recorder.write(Frame.FETCHES, record)
+        self.walls_ns += wall
+        if self.count == CHEAP_UNTIL and self.walls_ns < CHEAP_UNTIL * CHEAP_NS:
+            self.until, self.one_in = CHEAP_UNTIL, CHEAP_ONE_IN
         self.samples.memory.look(self.count, end)
         if self.count <= SEVERAL:
             self.tell_threads()
