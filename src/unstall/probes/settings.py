@@ -41,6 +41,7 @@ class Settings:
                 self.tell(f"threads.{name}", os.environ[name])
         if "TORCHELASTIC_RUN_ID" in os.environ:
             self.tell("threads.elastic", True)
+        self.tell("vectors.capability", torch.backends.cpu.get_cpu_capability())
         self.recorder.at_step.append((probe, self.look))
 
     def remembering(self, original: Any, fact: str) -> Any:
