@@ -28,18 +28,25 @@ from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import is_library
+from unstall.causes._models import compiling
 from unstall.causes.compiler._asked import UNFUSED, backend_of
 from unstall.causes.compiler._uncompiled import LEFT_LOST, MOST_OF_PASS, PASSES, held_ns, stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
+from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight, Where
 from unstall.model.ledger import Basis, Ledger
-from unstall.model.remedy import CallFirst, Edit, Remedy, Safety
+from unstall.model.remedy import CallFirst, Edit, Remedy, Safety, Scalar, WrapCall
 from unstall.model.run import Fact, Facts, Run, Sensor
 from unstall.model.tables import Compile, HotLine, Tables
 
 LEAST_STEPS = 20  # steady ones; before, the compiled object may be still to be called
 
 _STATEMENT = re.compile(r"^(?:\w+\.)*compile\([^()]*\)\s*(?:#.*)?$")
+# settings that are told by their words, and what the words stand for
+_PLAIN: dict[str, dict[str, Scalar]] = {
+    "mode": {"None": None},
+    "dynamic": {"None": None, "True": True, "False": False},
+    "fullgraph": {"True": True, "False": False},
+}
 _THROWN_AWAY = "What torch.compile returned is not what the loop calls."
 _IN_PLACE = "The compiler passes over a forward that is torch's own code, as that of nn.Sequential."
 
@@ -151,7 +158,23 @@ class CompiledButUnused(Cause):
         if isinstance(finding.where, Line) and not in_place and _is_own(finding.where, run, tables):
             edits = (CallFirst(finding.where.file, finding.where.line, "torch.compile", "compile"),)
             why = "the module is compiled in place, since nobody takes what torch.compile returns"
+        elif edits := _compiling(finding.where, run, tables):
+            why = "the model is compiled where it is made; this line compiles nothing and may go"
+            if isinstance(edits[0], WrapCall):
+                why += ". Checkpoints then name parameters with _orig_mod. before"
         yield Remedy(f"{self.id}#use", "call what was compiled", Safety.SAME_MATH, edits, (), why)
+
+
+def _compiling(where: Where, run: Run, tables: Tables) -> tuple[Edit, ...]:
+    """Return the edit that compiles the model where it is made, with the settings asked for; () where they are not plain."""
+    asked = [one for one in run.ranks[0].facts.family("compile").values() if one.flag("model")]
+    if len(asked) != 1 or tables.place(asked[0].text("site") or "") != where:
+        return ()
+    settings = asked[0].known.get("settings")
+    given = dict(settings) if isinstance(settings, dict) else {}
+    if not given.keys() <= _PLAIN.keys() or any(not isinstance(value, str) for value in given.values()):
+        return ()
+    return compiling(run, tables, [(name, _PLAIN[name].get(str(value), str(value))) for name, value in given.items()])
 
 
 def _is_own(where: Line, run: Run, tables: Tables) -> bool:

@@ -28,6 +28,7 @@ from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes._device import DILATED, has_stacks, idle_stakes, percent, where
+from unstall.causes._models import compiling
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.device import DeviceUse, Idle, Idling, Kernels
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Saving, Scope, Weight
@@ -158,6 +159,7 @@ class LaunchBound(Cause):
             yield fused
         yield Remedy(
             f"{self.id}#graphs", 'torch.compile(model, mode="reduce-overhead")', Safety.SAME_MATH,
+            () if tables.compiles else compiling(run, tables, [("mode", "reduce-overhead")]),
             why="It fuses small operations and replays the step as a CUDA graph, which the host launches at once. Shapes must "
             "not change from step to step, and nothing in it may wait for the device. torch.cuda.make_graphed_callables does "
             "the same by hand.",
