@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,11 +27,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from compiled import CONTROLS, CONTROLS_ALSO, PLANTS
-from dialled import DIALS, STEPS_MS, STRENGTHS, dialled
+from dialled import AT_START, DIALS, PERIODIC, STEPS_MS, STRENGTHS, dialled
 from healthy import LOADERS
 
 from unstall import causes
-from unstall.testing.confusion import Cell, Outcome, counted, from_row, matrix, summary, to_row, trained
+from unstall.testing.confusion import Cell, Outcome, Told, counted, from_row, matrix, summary, to_row, trained
 from unstall.testing.journal import Journal, chosen, sharded
 
 TOLD = "BENCH_TOLD"  # environment variable: the file that a compiled training writes its counts to
@@ -124,20 +124,48 @@ def line_of(outcome: Outcome) -> str:
     return f"{outcome.key:52} {step}  {said}{also}{counts}{'  ' + outcome.error if outcome.error else ''}"
 
 
+def taken(seen: Mapping[str, Outcome], key: str) -> float | None:
+    """Return the share of the step that the fault of *key* really took, of the loop for one of the start; None if not known."""
+    one, without = seen.get(key), seen.get(key + AFTER)
+    if one is None or without is None:
+        return None
+    name = "loop_ms" if one.planted in AT_START | PERIODIC else "mean_ms"
+    return 1 - without.numbers[name] / max(1e-9, one.numbers[name])
+
+
 def strengths(outcomes: Sequence[Outcome]) -> str:
-    """Return by strength the share of the step that the faults really took, where both trainings were measured."""
-    means = {seen.key: seen.numbers.get("mean_ms", 0.0) for seen in outcomes if not seen.error}
+    """Return by strength what share the faults were aimed at, and what they took."""
+    seen = {one.key: one for one in outcomes}
     lines = []
     for strength, aimed in STRENGTHS.items():
-        took = [
-            1 - means[seen.key + AFTER] / means[seen.key]
-            for seen in outcomes
-            if seen.group == strength and means.get(seen.key) and means.get(seen.key + AFTER)
-        ]
+        shares = [taken(seen, one.key) for one in outcomes if one.group == strength]
+        took = [share for share in shares if share is not None]
         if took:
             low, middle, high = np.quantile(took, (0.1, 0.5, 0.9))
             lines.append(f"{strength:22} aimed at {aimed:.0%} of the step, took {middle:.0%} ({low:.0%} to {high:.0%})")
     return "\n".join(lines)
+
+
+def grid(outcomes: Sequence[Outcome]) -> str:
+    """Return how each cause was told in each cell, with the share that the fault really took there."""
+    seen = {one.key: one for one in outcomes}
+    columns = [f"{strength} {step_ms:g} ms" for strength in STRENGTHS for step_ms in STEPS_MS]
+    lines = []
+    for cause in DIALS:
+        keys = [f"{cause} {column}" for column in columns]
+        if any(key in seen for key in keys):
+            lines.append(f"{cause:28} " + "  ".join(f"{_in_grid(seen, key):13}" for key in keys))
+    return "\n".join([" " * 29 + "  ".join(f"{column:13}" for column in columns), *lines]) if lines else ""
+
+
+def _in_grid(seen: Mapping[str, Outcome], key: str) -> str:
+    if key not in seen:
+        return "-"
+    word = seen[key].told.value
+    if seen[key].told is Told.RIGHT and not seen[key].line:
+        word = "line?"
+    share = taken(seen, key)
+    return f"{word:6} {'' if share is None else f'{share:.0%}':>5}"
 
 
 def unchanged(outcomes: Sequence[Outcome]) -> str:
@@ -163,7 +191,7 @@ def shown(outcomes: Sequence[Outcome]) -> str:
     loads = [seen.numbers.get("load", 0.0) for seen in outcomes] or [0.0]
     busy = f"load of the machine: median {np.median(loads):.1f}, most {max(loads):.1f}, on {len(os.sched_getaffinity(0))} cores"
     sound = [seen for seen in outcomes if not seen.error]
-    parts = [matrix(sound), summary(sound), strengths(sound), unchanged(sound), *failed, busy]
+    parts = [matrix(sound), grid(sound), summary(sound), strengths(sound), unchanged(sound), *failed, busy]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -114,13 +114,12 @@ def costly_sampler(to: Setting) -> list[Change]:
 
 
 def costly_transport(to: Setting) -> list[Change]:
-    batch = to.times(0.25)
+    batch = to.times(0.12)
     return [("batch_size=48", f"batch_size={batch}"), ("4800", str(batch * (to.steps + 40)))]
 
 
 def growing_workers(to: Setting) -> list[Change]:
-    batch = 50
-    return [("range(40_000)", f"range({batch * (to.steps + 40)})"), ("batch_size=50", f"batch_size={batch}")]
+    return [("batch_size=50", f"batch_size={max(8, 16_000 // to.steps)}")]  # of 40,000: enough of them are copied
 
 
 def inflating_chunks(to: Setting) -> list[Change]:
@@ -134,11 +133,23 @@ def padding_waste(to: Setting) -> list[Change]:
 
 
 def reopened_file(to: Setting) -> list[Change]:
-    return [("TOTAL = 1000", f"TOTAL = {max(160, to.times(0.085))}")]
+    batch = 8 if to.fault_ms > 2 else 2
+    files = max(40, round((to.fault_ms / batch - 0.1) / 0.004))
+    return [
+        ("TOTAL = 1000", f"TOTAL = {files}"),
+        ("return 160", f"return {files}"),
+        ("batch_size=8", f"batch_size={batch}"),
+    ]
 
 
 def repeated_preprocessing(to: Setting) -> list[Change]:
-    return [("standard_normal(65536)", f"standard_normal({128 * to.times(0.033)})")]
+    length = 65536 if to.fault_ms > 1.5 else 16384
+    batch = to.times(1.7 * length / 65536)
+    return [
+        ("standard_normal(65536)", f"standard_normal({length})"),
+        ("batch_size=8", f"batch_size={batch}"),
+        ("range(192)", f"range({max(24, 12 * batch)})"),  # three passes at least
+    ]
 
 
 def row_by_row(to: Setting) -> list[Change]:
@@ -156,7 +167,11 @@ def slow_get_batch(to: Setting) -> list[Change]:
 
 def slow_storage(to: Setting) -> list[Change]:
     batch = max(1, round(to.step_ms / 0.8))
-    return [("batch_size=12", f"batch_size={batch}"), ("num_samples=960", f"num_samples={batch * to.steps}")]
+    return [
+        ("batch_size=12", f"batch_size={batch}"),
+        ("num_workers=8", "num_workers=4"),
+        ("num_samples=960", f"num_samples={batch * to.steps}"),
+    ]
 
 
 def slow_transform(to: Setting) -> list[Change]:

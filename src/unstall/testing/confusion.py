@@ -13,6 +13,7 @@ from pathlib import Path
 from unstall.model.finding import Candidate, Finding, Scope
 from unstall.model.report import Report
 from unstall.testing.contract import faults_in, names_line, train
+from unstall.testing.together import measured
 
 NOTHING = "nothing"
 
@@ -53,8 +54,9 @@ class Outcome:
         named: id of the first fault, of the candidate where that is what was planted, or `NOTHING`.
         line: whether it names a marked line. where: the place it names.
         blamed: faults that the cell does not allow, each with its share.
-        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``load``; of what was planted, where it was found, its
-            ``share`` of the step, and the saving claimed a step, ``low_ms`` to ``high_ms``.
+        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``loop_ms`` (all time in the loop over all its steps), ``load``; of
+            what was planted, where it was found, its ``share`` of the step, and the saving claimed a step, ``low_ms`` to
+            ``high_ms``.
         error: why there is no answer: the training failed.
     """
 
@@ -86,7 +88,11 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
     blamed = tuple(
         f"{name} {_share(report, name):.0%}" for name in said if name != cell.planted and name not in cell.also
     )
-    numbers = {"load": os.getloadavg()[0], "mean_ms": report.mean_step_ns / 1e6}
+    numbers = {
+        "load": os.getloadavg()[0],
+        "mean_ms": report.mean_step_ns / 1e6,
+        "loop_ms": measured(report).step_ns / 1e6,
+    }
     if report.step_ns is not None:
         numbers["step_ms"] = report.step_ns.median / 1e6
     planted = next((f for f in report.findings if f.cause == cell.planted), None)
