@@ -27,6 +27,7 @@ WITHIN = 1 << 10  # + activity: opened in the current phase
 BASE = 1 << 11  # + cell: the phase of time that nothing encloses
 CLOSED = 1 << 12  # what was opened last is closed
 CUT = CLOSED + 1  # a row ends
+PHASE_OF = tuple(number // ACTIVITIES for number in range(WITHIN))  # by cell
 
 
 class Accounting:
@@ -127,12 +128,13 @@ class Accounting:
         events = self.events
         count = len(events)
         stack, spent, last, marks = self.stack, self.spent, self.last, self.marks
-        top, phase = stack[-1], marks[-2]
+        top, phase, phase_of = stack[-1], marks[-2], PHASE_OF
         for code, at in events[:count]:
             if at > last:
                 spent[top] += at - last
                 last = at
-            if code < 0:  # what each step has is done here, as `_apply` would do it; a call costs as much as the rest
+            # what each step has is done here, as `_apply` would do it; a call costs as much as the rest
+            if code < 0:
                 del stack[-code:]
                 top = stack[-1]
             elif code < WITHIN:
@@ -147,10 +149,10 @@ class Accounting:
                 top = stack[-1]
             else:
                 top = _apply(code, stack)
-            if top // ACTIVITIES != phase:
-                phase = top // ACTIVITIES
-                if len(marks) < MOST_MARKS:
-                    marks += (phase, last)
+            if phase_of[top] != phase:
+                phase = phase_of[top]
+                marks += (phase, last)
+        del marks[MOST_MARKS:]
         self.last, self.spent, self.marks = last, spent, marks
         del events[:count]
 
