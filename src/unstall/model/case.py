@@ -28,7 +28,10 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Fires:
-    """A timeline the cause must find; *spent_ms* is what it must ask for over the steady steps (or its scope)."""
+    """A timeline the cause must find; *spent_ms* is what it must ask for over the steady steps (or its scope).
+
+    It is 0 where the cause is to name a candidate, which asks for no time.
+    """
 
     timeline: str
     spent_ms: float

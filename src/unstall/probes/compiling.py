@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+import shutil
 import sys
 from threading import get_ident
 from types import CodeType
@@ -175,8 +176,10 @@ class Compiling:
         return True
 
     def look(self, step: int) -> None:
-        """Tell a stance other than the usual, as `torch.compiler.set_stance("force_eager")`."""
+        """Tell a stance other than the usual, as `torch.compiler.set_stance("force_eager")`; and what could compile."""
         if step == STANCE_AT:
+            if not self.sites:
+                self.recorder.fact({"compiler.cpp": shutil.which(os.environ.get("CXX") or "g++") is not None})
             stance = getattr(getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None), "stance", "default")
             if stance != "default":
                 self.recorder.fact({"compiler.stance": str(stance)})
