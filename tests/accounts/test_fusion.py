@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unstall.accounts.fusion import fusion, set_at
+from unstall.accounts.fusion import fusion, graphs, set_at
 from unstall.accounts.label import Labelled
 from unstall.model.fusion import Fusion
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -111,3 +111,22 @@ def test_a_line_that_only_speaks_of_a_setting_sets_none(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(f"import torch\n{text}\n")
     assert set_at("max_fusion_size", asked_in(script), str(tmp_path)) is None
+
+
+def test_the_manifest_of_a_graph_names_its_function_and_the_lines_of_what_it_leaves():
+    told = {
+        **TOLD, "graph": "3_backward", "frame": "/work/train.py:7:Net.forward", "patterns": {"mul_tanh": 2},
+        "libraries": {"mm": 1}, "left": {"script.bend.default": LEFT},
+    }  # fmt: skip
+    (graph,) = graphs(Facts({"fusion:0": told, "fusion:1": told}), "/work")  # the same code, from a cache
+    assert (graph.file, graph.function, graph.kind) == ("train.py", "Net.forward", "backward")
+    assert (graph.kernels, graph.externs, graph.nodes, graph.moved, graph.least) == (2, 1, 9, 100, 40)
+    assert graph.patterns == (("mul_tanh", 2),) and graph.libraries == (("mm", 1),)
+    (bend,) = graph.apart
+    assert (bend.operator, bend.calls, bend.nbytes, bend.line.line) == ("script.bend.default", 2, 16, 9)
+
+
+def test_a_manifest_recorded_before_these_were_told_has_none_of_them():
+    (graph,) = graphs(Facts({"fusion:0": TOLD}), "/work")
+    assert (graph.file, graph.function, graph.kind, graph.patterns, graph.apart) == ("", "", "", (), ())
+    assert graphs(Facts({}), "/work") == ()

@@ -121,3 +121,23 @@ def test_sizes_that_are_no_numbers_count_as_none() -> None:
 @pytest.mark.parametrize("source", ["", "cpp_wrapper_src = 1", "def call(args):\n    (("])
 def test_code_of_another_kind_is_no_error(source: str) -> None:
     assert manifest_of(source) == Manifest("")
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("cpp_fused_mul_native_layer_norm_where_12(buf0, buf3)", "mul_native_layer_norm_where"),
+        ("cpp_fused_0(buf0, buf3)", ""),
+        ("cpp_fused__softmax_1(buf0, buf3)", "_softmax"),
+        ("triton_poi_fused_add_tanh_3.run(buf0, buf3, 128, grid=grid(128), stream=stream0)", "add_tanh"),
+    ],
+)
+def test_kernels_are_counted_by_what_is_fused_in_them_whatever_their_number(call: str, name: str) -> None:
+    made = read(FIRST, f"        {call}\n", f"        {call}\n")
+    assert made.patterns == {"mul": 1, name: 2}
+
+
+def test_matrix_products_are_counted_by_name() -> None:
+    product = "        extern_kernels.mm(buf0, primals_1, out=buf3)\n"
+    made = read(FIRST, product, "        buf4 = extern_kernels.convolution(buf0, primals_1)\n", product)
+    assert made.libraries == {"mm": 2, "convolution": 1} and made.patterns == {"mul": 1}

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts.code import code_of, innermost_users, line_at
+from unstall.accounts.code import code_of, innermost_users, line_at, shown
 from unstall.accounts.label import Labelled, Stack
 from unstall.model.finding import Line
-from unstall.model.fusion import Fusion, Setting, Unfused
+from unstall.model.fusion import Apart, Fusion, Graph, Setting, Unfused
 from unstall.model.ledger import Activity, Ledger, Phase
 from unstall.model.run import Fact, Facts, Place
 
@@ -45,7 +45,7 @@ def fusion(
         inside: per rank bool (K,): the samples to count.
         rows: bool (E,): the ledger entries that those samples stand for.
     """
-    graphs = list({told.text("file"): told for told in facts.family("fusion").values()}.values())
+    graphs = _told(facts)
     if not graphs:
         return None
     seen, total = _gather(_calls(graphs), labelled, inside)
@@ -65,6 +65,39 @@ def fusion(
         ),
         _settings(graphs, facts, project),
     )  # fmt: skip
+
+
+def _told(facts: Facts) -> list[Facts]:
+    """Return what is told of each graph, once for each code that was written."""
+    return list({told.text("file"): told for told in facts.family("fusion").values()}.values())
+
+
+def graphs(facts: Facts, project: str) -> tuple[Graph, ...]:
+    """Return the manifest of each graph that Inductor compiled or found in a cache, in order."""
+    told = _told(facts)
+    lines = {name: _line_of(name, told, project) for name in _left(told)}
+    return tuple(_graph(one, lines, project) for one in told)
+
+
+def _graph(told: Facts, lines: dict[str, Line | None], project: str) -> Graph:
+    frame = Place.parse(told.text("frame") or "")
+    nodes = told.number("nodes")
+    return Graph(
+        shown(frame.file, project) if frame is not None else "", frame.function if frame is not None else "",
+        (told.text("graph") or "").partition("_")[2], len(_numbers(told, "kernels")), len(_numbers(told, "externs")),
+        None if nodes is None else int(nodes), _sum([told], "moved"), _sum([told], "least"),
+        _counted(told, "patterns"), _counted(told, "libraries"),
+        tuple(
+            Apart(name, lines[name], *(_sum(parts, what) for what in ("calls", "taken", "given")))
+            for name, parts in _left([told]).items()
+        ),
+    )  # fmt: skip
+
+
+def _counted(told: Facts, name: str) -> tuple[tuple[str, int], ...]:
+    value = told.known.get(name)
+    counts = value.items() if isinstance(value, dict) else ()
+    return tuple((str(what), count) for what, count in counts if isinstance(count, int))
 
 
 def _running_ns(ledger: Ledger, rows: NDArray[np.bool_], phase: int) -> int:

@@ -165,6 +165,7 @@ def report_to_json(report: Report) -> dict[str, object]:
         "recording": report.recording,
         "device": None if report.device is None else _device(report.device),
         "trace": None if report.traced is None else asdict(report.traced),
+        "graphs": [asdict(graph) for graph in report.graphs],
     }
 
 

@@ -75,3 +75,46 @@ class Fusion:
     @property
     def kernel_ns(self) -> int:
         return sum(ns for _, ns in self.kernel_spent)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An operator that one graph leaves to other code.
+
+    Attributes:
+        line: the user's, None where the graph named none; calls, taken, given: as in `Unfused`.
+    """
+
+    operator: str
+    line: Line | None
+    calls: int
+    taken: int
+    given: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.taken + self.given
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What Inductor made of one graph, the fusion manifest.
+
+    Attributes:
+        file, function: of what was compiled, as ``train.py`` and ``Net.forward``; "" where not known.
+        kind: "forward", "backward" or "inference".
+        kernels, externs, nodes, moved, least: as in `Fusion`.
+        patterns: calls of kernels by what is fused in them; libraries: calls of matrix products by name.
+    """
+
+    file: str
+    function: str
+    kind: str
+    kernels: int
+    externs: int
+    nodes: int | None
+    moved: int
+    least: int
+    patterns: tuple[tuple[str, int], ...] = ()
+    libraries: tuple[tuple[str, int], ...] = ()
+    apart: tuple[Apart, ...] = ()

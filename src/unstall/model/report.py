@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.model.finding import Abstained, Candidate, Finding
+from unstall.model.fusion import Graph
 from unstall.model.ledger import Ledger
 from unstall.model.remedy import Remedy
 from unstall.model.run import Facts, Sensor
@@ -203,6 +204,7 @@ class Report:
         device: None where it was not observed.
         traced: what the traces cover that the report is of; None for a live run.
         tables, tracks: empty unless asked for.
+        graphs: what the compiler made of each graph of the first rank.
     """
 
     command: tuple[str, ...]
@@ -240,6 +242,7 @@ class Report:
     traced: Traced | None = None
     tables: tuple[Table, ...] = ()
     tracks: tuple[Track, ...] = ()
+    graphs: tuple[Graph, ...] = ()
 
     @property
     def mean_step_ns(self) -> int:

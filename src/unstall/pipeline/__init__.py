@@ -13,6 +13,7 @@ from unstall.accounts import device_summary, holdings, summary
 from unstall.accounts.device import ledger_of, states_of
 from unstall.accounts.enter import enter
 from unstall.accounts.evidence import Evidence
+from unstall.accounts.fusion import graphs
 from unstall.accounts.label import Labelled, label
 from unstall.accounts.segment import Segments, segment
 from unstall.accounts.tabulate import tabulate
@@ -296,6 +297,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         device=used,
         tables=tuple(tabulate(name, recorded, steps, tables.device) for name in wanted.tables),
         tracks=tracks(recorded, steps, tables.states) if wanted.tracks else (),
+        graphs=graphs(ranks[0].facts, recorded.project),
     )
     return device_summary.of_traces(made, recorded)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 MOST_LINES = 4000  # of calls, remembered one by one
+MOST_NAMES = 60  # of kernels, and of library calls, of one graph
 
-_KERNEL = re.compile(r"^(?:cpp|triton|mps)\w*fused\w*(?:\.run)?\((.*)\)")
-_EXTERN = re.compile(r"^(?:\w+ = )?extern_kernels\.\w+\((.*)\)")
+_KERNEL = re.compile(r"^(?:cpp|triton|mps)\w*?fused(?:_([A-Za-z_]\w*?))?(?:_\d+)?(?:\.run)?\((.*)\)")
+_EXTERN = re.compile(r"^(?:\w+ = )?extern_kernels\.(\w+)\((.*)\)")
 _LEFT = re.compile(r"^(?:(\w+) = )?(?:torch\.ops\.|(?=aten\.))(\w+(?:\.\w+)+)\((.*)\)")
 _ALLOCATED = re.compile(r"^(\w+) = empty_strided\w*\(\(([^()]*)\), \([^()]*\), torch\.(\w+)")
 _VIEWED = re.compile(r"^(\w+) = reinterpret_tensor\((\w+), \(([^()]*)\)")
@@ -57,7 +59,11 @@ class Left:
 
 @dataclass
 class Manifest:
-    """What one graph was turned into; *moved* bytes the kernels take and give, *least* would were they one."""
+    """What one graph was turned into; *moved* bytes the kernels take and give, *least* would were they one.
+
+    Attributes:
+        patterns: calls of kernels by what is fused in them, as ``mul_sigmoid``; libraries: calls of matrix products by name.
+    """
 
     graph: str
     kernels: list[int] = field(default_factory=list)
@@ -65,6 +71,8 @@ class Manifest:
     left: dict[str, Left] = field(default_factory=dict)
     moved: int = 0
     least: int = 0
+    patterns: dict[str, int] = field(default_factory=dict)
+    libraries: dict[str, int] = field(default_factory=dict)
 
 
 Shape = tuple[int, ...]
@@ -76,6 +84,7 @@ class _Call:
     kind: str  # "kernel", "extern" or the operator's name
     takes: list[str]
     gives: str = ""
+    name: str = ""
 
 
 class _Reader:
@@ -106,7 +115,7 @@ class _Reader:
     def call(self, number: int, text: str) -> None:
         for kind, sign in (("kernel", _KERNEL), ("extern", _EXTERN)):
             if match := sign.match(text):
-                self.calls.append(_Call(number, kind, _WORD.findall(match[1])))
+                self.calls.append(_Call(number, kind, _WORD.findall(match[2]), name=match[1] or ""))
                 return
         if (match := _LEFT.match(text)) and match[2].partition(".")[0] not in _NEEDED:
             self.calls.append(_Call(number, match[2], _WORD.findall(match[3]), match[1] or ""))
@@ -151,6 +160,8 @@ def manifest_of(source: str) -> Manifest:
     for call in reader.calls:
         if call.kind not in ("kernel", "extern"):
             _add_left(made.left.setdefault(call.kind, Left()), call, kernels, met, reader)
+    made.patterns = dict(Counter(call.name for call in kernels).most_common(MOST_NAMES))
+    made.libraries = dict(Counter(call.name for call in reader.calls if call.kind == "extern").most_common(MOST_NAMES))
     made.moved = sum(reader.nbytes(name) for call in kernels for name in set(call.takes))
     made.least = _least(reader, met)
     return made

@@ -22,6 +22,7 @@ import torch._logging
 from unstall.probes._manifest import Left, Manifest, manifest_of
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import is_users
+from unstall.probes.compiling import compiled_code
 
 AFTER = "torch"
 MOST_GRAPHS = 200
@@ -51,6 +52,7 @@ class Fusing:
         self.graphs = 0
         self.nodes = 0  # of the compiler's own count, so far
         self.cache: dict[str, object] = {}
+        self.frames: dict[str, str] = {}  # by the number of the graph
         torch._logging.trace_structured = self.tap(torch._logging.trace_structured)
 
     def tap(self, original: Any) -> Any:
@@ -81,6 +83,7 @@ class Fusing:
                 f"fusion:{self.graphs}": {
                     "id": str(torch._guards.CompileContext.current_compile_id()),
                     "graph": made.graph,
+                    "frame": self.frame_of(made.graph),
                     "file": str(about.get("file_path") or about.get("filename") or ""),
                     "step": self.recorder.step,
                     "nodes": self.new_nodes(),
@@ -93,6 +96,14 @@ class Fusing:
         self.graphs += 1
         if not self.cache:
             self.tell_cache()
+
+    def frame_of(self, graph: str) -> str:
+        """Return which function the graph is of, as FILE:LINE:NAME; a backward one is known by the number of its forward."""
+        number, code = graph.partition("_")[0], compiled_code()
+        if code is not None:
+            name = getattr(code, "co_qualname", code.co_name)  # since Python 3.11
+            self.frames[number] = f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}:{name}"
+        return self.frames.get(number, "")
 
     def hear_cache(self, name: str) -> None:
         if match := _CACHE.match(name):
@@ -118,7 +129,10 @@ class Fusing:
 
 
 def _sizes(made: Manifest) -> dict[str, object]:
-    return {"kernels": made.kernels, "externs": made.externs, "moved": made.moved, "least": made.least}
+    return {
+        "kernels": made.kernels, "externs": made.externs, "moved": made.moved, "least": made.least,
+        "patterns": made.patterns, "libraries": made.libraries,
+    }  # fmt: skip
 
 
 def _told(name: str, left: Left, graphs: list[Any]) -> dict[str, object]:

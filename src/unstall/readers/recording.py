@@ -152,6 +152,7 @@ def read(folder: Path) -> Run:
         "command": list(ended.command),
     }
     facts["warmup"] = ended.warmup
+    facts |= {name: str(trainers[0].hello.get(name) or "") for name in ("python", "torch")}
     facts["others"] = len([p for p in processes if p.steps]) - len(ranks)
     facts["stopped"] = next((p.stopped for p in trainers if p.stopped), "")
     lost = _lost(folder)
