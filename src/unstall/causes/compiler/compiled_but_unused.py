@@ -57,12 +57,14 @@ _PICTURE = """
 """
 
 
-def _given(steps: int = 100, backend: str = "inductor", windows: tuple[Compile, ...] = (), off: bool = False) -> Given:
+def _given(
+    steps: int = 100, backend: str = "inductor", windows: tuple[Compile, ...] = (), off: bool = False, **facts: Fact
+) -> Given:
     asked: dict[str, Fact] = {
         "site": "train.py:20:main", "target": "train.py:5", "name": "forward", "settings": {"backend": backend},
         "model": True, "step": 0, "off": off,
     }  # fmt: skip
-    return Given({"compile:0": asked}, {"compiles": windows, "steady_steps": steps, "lines": ()})
+    return Given({"compile:0": asked, **facts}, {"compiles": windows, "steady_steps": steps, "lines": ()})
 
 
 _PLANTED = """\
@@ -106,6 +108,9 @@ class CompiledButUnused(Cause):
         Silent(_PICTURE, "the loop has hardly begun", _given(steps=5)),
         Silent(_PICTURE, "asked for something without effect on speed", _given(backend="eager")),
         Silent(_PICTURE, "the compiler is switched off", _given(off=True)),
+        Silent(
+            _PICTURE, "it is called, but its stance is not to compile", _given(**{"compiler.stance": "force_eager"})
+        ),
     )
 
     planted = (
@@ -118,7 +123,7 @@ class CompiledButUnused(Cause):
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Candidate]:
         facts = run.ranks[0].facts
-        if tables.compiles or tables.steady_steps < LEAST_STEPS:
+        if tables.compiles or tables.steady_steps < LEAST_STEPS or facts.text("compiler.stance") == "force_eager":
             return
         asked = [
             one for one in facts.family("compile").values() if backend_of(one) not in UNFUSED and not one.flag("off")
