@@ -52,7 +52,7 @@ _LOOP = """\
 torch.manual_seed(0)
 torch.set_num_threads(1)
 net = Net()
-opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+{optimizer}
 {compile}
 for step in range({steps}):
     {each}
@@ -66,6 +66,7 @@ _PLAIN = {
     "before": "",
     "init": "self.seen = 0",
     "line": "pass",
+    "optimizer": "opt = torch.optim.SGD(net.parameters(), lr=1e-3)",
     "compile": 'net.compile(backend="aot_eager")',
     "each": "pass",
     "rows": "8",
@@ -124,7 +125,8 @@ PLANTS: Mapping[str, Compiled] = {
     ),
     "shape": _changing(rows="4 + step % 20", compile='net.compile(backend="aot_eager", dynamic=False)  # <- fault'),
     "learning rate": _changing(
-        compile='opt.step = torch.compile(opt.step, backend="aot_eager")  # <- fault',
+        optimizer="opt = torch.optim.SGD(net.parameters(), lr=1e-3)  # <- fault",
+        compile='opt.step = torch.compile(opt.step, backend="aot_eager")',
         each='opt.param_groups[0]["lr"] = 1e-3 / (1 + step)  # <- fault',
     ),
     "compiled each epoch": _changing(
