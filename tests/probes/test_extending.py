@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -132,3 +133,29 @@ def test_a_source_that_calls_tensor_operations_only_has_no_loop_of_its_own(tmp_p
     assert not extending.has_loop(str(source))
     source.write_text("void f(float* x, int n) { for(int i = 0; i < n; ++i) x[i] *= 2; }")
     assert extending.has_loop(str(source))
+
+
+class Proxy:
+    """Stands for something that is not there yet, as those of web frameworks do."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("not there yet")
+
+
+class Lazy(ModuleType):
+    def __getattr__(self, name):
+        raise AssertionError(f"{name} would be imported")
+
+
+def test_extensions_are_found_by_the_names_of_the_users_modules_and_neither_proxies_nor_lazy_modules_are_woken(
+    monkeypatch,
+):
+    script, library, other = ModuleType("script_of_this_test"), ModuleType("_kernels"), ModuleType("other")
+    script.__file__, library.__file__, other.__file__ = "/job/train.py", "/job/_kernels.so", "/env/site-packages/o.so"
+    vars(script).update(kernels=library, other=other, proxy=Proxy(), lazy=Lazy("lazy"), length=len)
+    monkeypatch.setitem(sys.modules, script.__name__, script)
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    monkeypatch.setitem(sys.modules, "proxy", Proxy())
+    assert ("/job/_kernels.so", "kernels") in set(extending.called_natives())
+    assert not [file for file, _ in extending.called_natives() if file == "/env/site-packages/o.so"]

@@ -183,10 +183,7 @@ def changed_ns(file: str) -> int:
 def ages(sources: Sequence[str], given: dict[str, Any]) -> Iterator[int]:
     """Yield when what a build rests on was changed: the user's modules, the sources, headers beside them, torch."""
     yield from map(changed_ns, sources)
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and is_users(file):
-            yield changed_ns(file)
+    yield from (changed_ns(file) for file, _ in users_modules())
     folders = {os.path.dirname(one) for one in sources} | set(map(str, given.get("extra_include_paths") or ()))
     for folder in folders:
         try:
@@ -216,15 +213,25 @@ def operators() -> frozenset[str]:
 
 def called_natives() -> Iterator[tuple[str, str]]:
     """Yield (file of an extension module, a name by which a module of the user's calls it or a function of it)."""
-    modules = list(sys.modules.values())
-    for module in modules:
-        file = getattr(module, "__file__", None)
-        if not (isinstance(file, str) and is_users(file) and not file.endswith(_LIBRARY)):
-            continue
-        for name, value in list(vars(module).items()):
-            owner = value if isinstance(value, ModuleType) else None
-            if isinstance(value, BuiltinFunctionType):
+    for file, module in users_modules():
+        for name, value in list(vars(module).items()) if not file.endswith(_LIBRARY) else ():
+            # by its type alone: a proxy may err where its class is asked for
+            owner = value if issubclass(type(value), ModuleType) else None
+            if type(value) is BuiltinFunctionType:
                 owner = sys.modules.get(value.__module__ or "")
-            held = getattr(owner, "__file__", None)
-            if isinstance(held, str) and held.endswith(_LIBRARY) and is_users(held):
+            held = file_of(owner)
+            if held.endswith(_LIBRARY) and is_users(held):
                 yield os.path.abspath(held), name if owner is value else f"{name}("
+
+
+def users_modules() -> Iterator[tuple[str, ModuleType]]:
+    """Yield the user's own modules that are imported, each with its file."""
+    for module in list(sys.modules.values()):
+        if (file := file_of(module)) and is_users(file):
+            yield file, module
+
+
+def file_of(module: object) -> str:
+    """Return the module's file, "" for none; a lazy one is not made to import anything."""
+    file = vars(module).get("__file__") if issubclass(type(module), ModuleType) else None
+    return file if isinstance(file, str) else ""
