@@ -18,7 +18,7 @@ What is left is claimed; the bounds of these numbers are the bounds of the savin
 compilation.
 
 Nothing is said where the cost belongs to another fault: where pieces of a broken graph are entered, where the loop still
-recompiles or the compiler gave up, or where the backend fuses nothing.
+recompiles or the compiler gave up; nor of other backends than Inductor, whose saving is not known.
 
 ## Sources
 PyTorch documentation, "torch.compile Troubleshooting" and "Frequently Asked Questions" (why is there no speed-up).
@@ -36,7 +36,7 @@ from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import is_library
-from unstall.causes.compiler._asked import fuses
+from unstall.causes.compiler._asked import backend_of
 from unstall.causes.compiler._uncompiled import stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
@@ -130,6 +130,11 @@ class CompiledButSlower(Cause):
             "the backend fuses nothing",
             _given(compile__0={"site": "train.py:41:main", "settings": {"backend": "aot_eager"}}),
         ),
+        Silent(
+            _PICTURE,
+            "a backend of one's own: what it saves is not known",
+            _given(compile__0={"site": "train.py:41:main", "settings": {"backend": "<function traced at 0x7f>"}}),
+        ),
         Silent(_PICTURE, "the loop has hardly begun", _given(steps=5)),
     )
 
@@ -145,7 +150,9 @@ class CompiledButSlower(Cause):
         entering, facts = tables.entering, run.ranks[0].facts
         if entering is None or entering.samples < LEAST_SAMPLES or tables.steady_steps < LEAST_STEPS:
             return
-        if not fuses(facts) or facts.family("compile_limit") or any(window.steady for window in tables.compiles):
+        if any(backend_of(one) != "inductor" for one in facts.family("compile").values()):
+            return
+        if facts.family("compile_limit") or any(window.steady for window in tables.compiles):
             return
         if any(RESUMED in region.frame.function for region in entering.regions):
             return
@@ -177,7 +184,7 @@ class CompiledButSlower(Cause):
         stakes = tuple(
             stake
             for phase, ns in entering.spent
-            for stake in stakes_in(phase, int(lost_ns * ns / entering.ns), tables.steady_parts)
+            for stake in stakes_in(phase, round(lost_ns * ns / entering.ns), tables.steady_parts)
         )
         held = sum(region.entries * region.operators for region in regions) / entries
         spent_ns = sum(stake.ns for stake in stakes)
