@@ -58,13 +58,15 @@ _PICTURE = """
 
 
 def _given(
-    steps: int = 100, backend: str = "inductor", windows: tuple[Compile, ...] = (), off: bool = False, **facts: Fact
+    steps: int = 100, backend: str = "inductor", windows: tuple[Compile, ...] = (), off: bool = False, stance: str = ""
 ) -> Given:
     asked: dict[str, Fact] = {
         "site": "train.py:20:main", "target": "train.py:5", "name": "forward", "settings": {"backend": backend},
         "model": True, "step": 0, "off": off,
     }  # fmt: skip
-    return Given({"compile:0": asked, **facts}, {"compiles": windows, "steady_steps": steps, "lines": ()})
+    return Given(
+        {"compile:0": asked, "compiler.stance": stance}, {"compiles": windows, "steady_steps": steps, "lines": ()}
+    )
 
 
 _PLANTED = """\
@@ -108,9 +110,7 @@ class CompiledButUnused(Cause):
         Silent(_PICTURE, "the loop has hardly begun", _given(steps=5)),
         Silent(_PICTURE, "asked for something without effect on speed", _given(backend="eager")),
         Silent(_PICTURE, "the compiler is switched off", _given(off=True)),
-        Silent(
-            _PICTURE, "it is called, but its stance is not to compile", _given(**{"compiler.stance": "force_eager"})
-        ),
+        Silent(_PICTURE, "it is called, but its stance is not to compile", _given(stance="force_eager")),
     )
 
     planted = (
