@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.model.remedy import RemoveCall, SetKeyword, WrapCall
 from unstall.remedies.override import applied
 from unstall.remedies.patch import NotPatchable, patched
 
@@ -26,6 +26,9 @@ class On:
     def __init__(self, b=0): did.append(("on", b))
     def __enter__(self): did.append("enter")
     def __exit__(self, *error): did.append("exit")
+def wrap(x, n):
+    did.append(("wrap", n))
+    return x
 def decorate(function=None, *, b=0):
     if function is None:
         return lambda function: decorate(function, b=b)
@@ -72,8 +75,15 @@ def test_override_and_patch_agree(statements, name, data):
         Path(file).write_text(source)
         path = "drawn_library." + name
         position = None if name == "decorate" else 0 if name == "On" else 1
+        made = path if name in ("Made", "On") else ""
         edit = data.draw(
-            st.sampled_from([SetKeyword(file, line, path, "b", 9, position), RemoveCall(file, line, path)])
+            st.sampled_from(
+                [
+                    SetKeyword(file, line, path, "b", 9, position),
+                    RemoveCall(file, line, path),
+                    WrapCall(file, line, path, "drawn_library.wrap", (("n", 1),), made),
+                ]
+            )
         )
         library = types.ModuleType("drawn_library")
         exec(LIBRARY, vars(library))
@@ -81,7 +91,7 @@ def test_override_and_patch_agree(statements, name, data):
         try:
             new = patched(source, [edit], file)
         except NotPatchable:
-            if isinstance(edit, RemoveCall):
+            if not isinstance(edit, SetKeyword):
                 with pytest.raises(NotPatchable):
                     applied([edit]).__enter__()
             return

@@ -3,6 +3,7 @@
 import json
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -285,3 +286,37 @@ names = list(model.state_dict())
     assert plain[0] == written[0] == live[0] == ["layer.weight", "layer.bias"]
     assert (plain[1], written[1], live[1]) == (0, 1, 1)
     assert written[2] == live[2]
+
+
+PLAIN = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+y = model(torch.ones(2, 3, 6, 6))
+follows = y.is_contiguous(memory_format=torch.channels_last)
+"""
+
+
+@pytest.mark.parametrize(
+    "edit, graphs, follows",
+    [
+        (WrapCall("", 4, "torch.nn.Sequential", "torch.compile", (("backend", "aot_eager"),)), 1, False),
+        (CallMethod("", 4, "torch.nn.Sequential", "compile", (("backend", "aot_eager"),)), 0, False),
+        (CallMethod("", 4, "torch.nn.Sequential", "to", (("memory_format", Named("torch.channels_last")),)), 0, True),
+    ],
+)
+def test_what_the_page_says_of_modules_of_torch_holds(tmp_path, edit, graphs, follows):
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "train.py"
+    file.write_text(PLAIN)
+    edit = replace(edit, file=str(file))
+    seen = []
+    for text, edits in ((patched(PLAIN, [edit], file), []), (PLAIN, [edit])):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        names = {"__name__": "__main__"}
+        with applied(edits):
+            exec(compile(text, str(file), "exec"), names)
+        seen.append((torch._dynamo.utils.counters["stats"]["unique_graphs"], names["follows"]))
+    assert seen == [(graphs, follows)] * 2
