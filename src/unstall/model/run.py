@@ -26,6 +26,7 @@ class Sensor(str, Enum):
     WORKERS = "data workers"
     RANDOMNESS = "random draws during a fetch"
     COMPILER = "compiler"
+    EXTENSIONS = "extensions in C++"
     GARBAGE = "garbage collections"
     SAVES = "checkpoints"
     COLLECTIVES = "collectives"

@@ -28,6 +28,7 @@ PROBE_OF = {
     Sensor.WORKERS: "fetching",
     Sensor.RANDOMNESS: "fetching",
     Sensor.COMPILER: "compiling",
+    Sensor.EXTENSIONS: "extending",
     Sensor.GARBAGE: "garbage",
     Sensor.SAVES: "saving",
     Sensor.COLLECTIVES: "collectives",

@@ -122,7 +122,7 @@ _LASTS = (
 
 
 class RebuiltExtension(Cause):
-    needs = frozenset({Sensor.STEPS, Sensor.COMPILER})
+    needs = frozenset({Sensor.STEPS, Sensor.EXTENSIONS})
 
     cases = (
         Fires(_PICTURE, 1900, _given()),

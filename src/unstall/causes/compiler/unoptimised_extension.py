@@ -118,7 +118,7 @@ print(loss.item())
 
 
 class UnoptimisedExtension(Cause):
-    needs = frozenset({Sensor.STEPS, Sensor.SAMPLES, Sensor.COMPILER})
+    needs = frozenset({Sensor.STEPS, Sensor.SAMPLES, Sensor.EXTENSIONS})
 
     cases = (
         Fires(_PICTURE, 2, _given()),
