@@ -68,6 +68,11 @@ def test_a_report_without_graphs_or_steps_is_read_as_one_that_tells_none():
     assert side.graphs is None and side.step_ns is None and side.entries == ()
 
 
+def test_of_a_trace_no_graphs_are_told_and_of_a_run_that_compiled_nothing_none_are():
+    assert reported.side_of({**REPORT, "graphs": [], "trace": {"files": []}}, "a.json").graphs is None
+    assert reported.side_of({**REPORT, "graphs": [], "trace": None}, "a.json").graphs == ()
+
+
 @pytest.mark.parametrize(
     "damaged",
     [

@@ -196,4 +196,4 @@ def _notes(a: Side, b: Side) -> Iterable[str]:
     told = [side for side in (a, b) if side.graphs is not None]
     if len(told) == 1:
         missing = b if told[0] is a else a
-        yield f"{missing.name}: written by a version that tells no graphs; give the recording itself to compare fusion"
+        yield f"{missing.name}: a trace, or a report of an older version, which tells no graphs: fusion is not compared"

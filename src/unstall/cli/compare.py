@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from unstall.cli._options import VERBOSE
-
 
 @click.command(short_help="Tell what differs between two runs.")
 @click.option(
@@ -18,7 +16,7 @@ from unstall.cli._options import VERBOSE
     metavar="FILE",
     help="Write the comparison to FILE as JSON too.",
 )
-@VERBOSE
+@click.option("-v", "--verbose", is_flag=True, help="Show all graphs that differ, and the names of kernels whole.")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 def command(a: str, b: str, json_file: Path | None, verbose: bool) -> int:

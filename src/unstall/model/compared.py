@@ -44,7 +44,7 @@ class Side:
     Attributes:
         name: the path that the user gave.
         step_ns: None where no steady step was seen; entries: of the step, ``forward · compute``; outside: of the run.
-        told: faults, then candidates. graphs: None where the report is of a version that tells none.
+        told: faults, then candidates. graphs: None where they are not told: of a trace, by an older version.
         facts: of the machine, the environment and the versions.
         others_busy: what else the machine did, in words; starved: share of the step without a free core.
     """

@@ -68,7 +68,7 @@ def _side(record: Record, name: str) -> Side:
     run = _dict(record["run"])
     times = run["step_ns"]
     parts = _records(run["step_parts"])
-    graphs = record.get("graphs")
+    graphs = record.get("graphs") if record.get("trace") is None else None  # a trace does not tell what was compiled
     return Side(
         name, tuple(map(str, _list(record["command"]))), _int(run["steady_steps"]), _int(run["ranks"]),
         None if times is None else StepTimes(*(_int(_dict(times)[key]) for key in ("p10", "median", "p90"))),
