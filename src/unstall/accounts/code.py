@@ -12,7 +12,7 @@ from unstall.model.run import Place
 
 _COMPILED = r"[/\\]torchinductor_[^/\\]*[/\\]|[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # files that Inductor writes
 _LIBRARY = re.compile(
-    r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch)[/\\]|"
+    r"(^<)|[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|[/\\]unstall[/\\](probes|launch|remedies)[/\\]|"
     + _COMPILED
 )
 _WRITTEN = re.compile(_COMPILED)
