@@ -61,6 +61,30 @@ for step in range(12):
     opt.step()
     losses.append(loss.item().hex())
 """,
+    "evaluated as outermost modules are looked for again": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+net = Net()
+net.compile(backend=BACKEND)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+for step in range(242):
+    loss = net(torch.randn(8, 16)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    losses.append(loss.item().hex())
+    if step in (199, 240):
+        with torch.no_grad():
+            losses.append(net(torch.randn(8, 16)).mean().item().hex())
+""",
     "whole step compiled": """
 @torch.compile(backend=BACKEND)
 def train_step(x):

@@ -20,6 +20,7 @@ from unstall.probes._around import is_compiling
 from unstall.probes._pieces import Pieces
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import call_site, is_users
+from unstall.probes._windows import on_windows
 
 AFTER = "torch"
 MOST_REASONS = 500
@@ -63,22 +64,7 @@ class Compiling:
 
     def watch_windows(self, module: Any) -> None:
         with self.probe.guard():
-            handler = module.callback_handler
-            self.register(handler)
-            forget = handler.clear
-
-            @functools.wraps(forget)
-            def clear() -> None:
-                forget()
-                if self.probe.on:
-                    with self.probe.guard():
-                        self.register(handler)
-
-            handler.clear = clear  # torch._dynamo.reset() forgets all callbacks, ours among them
-
-    def register(self, handler: Any) -> None:
-        handler.register_start_callback(self.start)
-        handler.register_end_callback(self.end)
+            on_windows(self.probe, module, self.start, self.end)
 
     def start(self, *args: Any) -> None:
         if not self.probe.on or get_ident() != self.recorder.thread:

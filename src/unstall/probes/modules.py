@@ -2,7 +2,7 @@
 
 Global module hooks, or hooks on instances, would leave a model uncompiled; a wrapper on the class that
 folds away under Dynamo does not.  To learn the outermost classes ``nn.Module.__call__`` is swapped for the
-first steps only, and put back.
+first steps only, and put back; and for as long as something is compiled, which would guard on what stands there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from unstall.model.wire import Activity, Phase, cell
 from unstall.probes._around import is_compiling
 from unstall.probes._recorder import Probe
+from unstall.probes._windows import on_windows
 
 AFTER = "torch"
 # plain numbers: an enumeration's member costs a call of Python code in 3.11
@@ -39,10 +40,12 @@ class Forward:
         self.inside = False
         self.after = AFTER_FORWARD  # the base of the time after the call under way
         self.original = torch.nn.Module.__call__
-        self.looking = False
+        self.looking = self.paused = False
         self.look()
         self.recorder.at_step.append((probe, self.at_step))
         self.recorder.in_child.append(self.reset)
+        self.recorder.when("torch._dynamo.utils", self.name_original)
+        self.recorder.when("torch._dynamo.callback", lambda module: on_windows(probe, module, self.pause, self.go_on))
 
     def reset(self) -> None:
         self.inside = False
@@ -70,6 +73,21 @@ class Forward:
         if torch.nn.Module.__call__ is self.swapped:
             torch.nn.Module.__call__ = self.original
         self.looking = False
+
+    def name_original(self, module: Any) -> None:
+        """Let Dynamo know the usual call of modules: it takes what stands there when it is imported."""
+        if getattr(module, "unpatched_nn_module_call", None) is self.swapped:
+            module.unpatched_nn_module_call = self.original
+
+    def pause(self, *args: Any) -> None:
+        if torch.nn.Module.__call__ is self.swapped and get_ident() == self.recorder.thread:
+            torch.nn.Module.__call__, self.paused = self.original, True
+
+    def go_on(self, *args: Any) -> None:
+        if self.paused and get_ident() == self.recorder.thread:
+            self.paused = False
+            if self.looking and torch.nn.Module.__call__ is self.original:
+                torch.nn.Module.__call__ = self.swapped
 
     def learn(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap the class of *module* if it holds parameters, and make this call."""
