@@ -200,7 +200,7 @@ def too_many_workers(to: Setting) -> list[Change]:
 
 def uneven_samples(to: Setting) -> list[Change]:
     long_s = (15 * to.fault_ms + 7 * to.rest_ms) / 1e3  # one batch of fifteen, and seven are made ahead of it
-    return [("0.4 if", f"{long_s:.3f} if"), ("return 300", f"return {4 * (to.steps + 40)}")]
+    return [("1024", "128"), ("0.4 if", f"{long_s:.3f} if"), ("return 300", f"return {4 * (to.steps + 40)}")]
 
 
 def workers_respawned(to: Setting) -> list[Change]:
@@ -217,4 +217,4 @@ DIALS: Mapping[str, Dial] = {
 }  # fmt: skip
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
-OWN_MS = {"data/padding-waste": 2.5, "data/uneven-samples": 6.0}  # a step of the script's own model and sound batches
+OWN_MS = {"data/padding-waste": 2.5, "data/uneven-samples": 1.0}  # a step of the script's own model
