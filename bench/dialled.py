@@ -200,7 +200,12 @@ def too_many_workers(to: Setting) -> list[Change]:
 
 def uneven_samples(to: Setting) -> list[Change]:
     long_s = (15 * to.fault_ms + 7 * to.rest_ms) / 1e3  # one batch of fifteen, and seven are made ahead of it
-    return [("1024", "128"), ("0.4 if", f"{long_s:.3f} if"), ("return 300", f"return {4 * (to.steps + 40)}")]
+    return [
+        ("1024", "128"),
+        ("0.4 if", f"{long_s:.3f} if"),
+        ("else 0.001", "else 0.0002"),
+        ("return 300", f"return {4 * (to.steps + 40)}"),
+    ]
 
 
 def workers_respawned(to: Setting) -> list[Change]:
