@@ -50,6 +50,7 @@ STEPS = st.lists(
         st.tuples(st.just("phase"), st.sampled_from(list(Phase))),
         st.tuples(st.just("activity"), st.sampled_from([Activity.LOAD, Activity.SYNC, Activity.IO])),
         st.tuples(st.just("leave"), st.integers(1, 6)),
+        st.tuples(st.just("all"), st.sampled_from([Phase.BETWEEN, Phase.FORWARD])),
         st.tuples(st.just("base"), st.sampled_from([Phase.BETWEEN, Phase.FORWARD, Phase.EVALUATE])),
         st.tuples(st.just("take"), st.just(0)),
         st.tuples(st.just("pass"), st.integers(1, 1000)),
@@ -72,6 +73,9 @@ def test_rows_add_up_to_the_time_that_passed_though_collections_come_in_between(
             live.leave(value)
         elif name == "base":
             live.set_base(value)
+        elif name == "all":
+            live.leave_all(cell(value, Activity.UNKNOWN))
+            assert live.top() == cell(value, Activity.UNKNOWN)
         elif name == "pass":
             clock.now += value
         else:
@@ -141,7 +145,8 @@ def test_rows_cut_one_after_another_are_settled_together_as_they_would_be_each_a
         for ns in (3, 5, 7):
             depth = live.enter_phase(Phase.FORWARD)
             clock.now += ns
-            live.leave(depth, cell(Phase.BETWEEN, Activity.UNKNOWN))
+            live.leave(depth)
+            live.leave_all(cell(Phase.BETWEEN, Activity.UNKNOWN))
             clock.now += 1
             live.cut()
             if each:

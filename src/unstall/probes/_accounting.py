@@ -27,6 +27,7 @@ WITHIN = 1 << 10  # + activity: opened in the current phase
 BASE = 1 << 11  # + cell: the phase of time that nothing encloses
 CLOSED = 1 << 12  # what was opened last is closed
 CUT = CLOSED + 1  # a row ends
+OUTSIDE = 1 << 13  # + cell: everything is closed, and the cell is the base
 PHASE_OF = tuple(number // ACTIVITIES for number in range(WITHIN))  # by cell
 
 
@@ -73,8 +74,8 @@ class Accounting:
         """Open *activity* in the current phase; return the depth to `leave` to."""
         return self.enter_phase(0, WITHIN + activity)
 
-    def leave(self, depth: int, base: int = -1) -> int:
-        """Close everything opened at *depth* or deeper, and let *base* be the base from now on; return the time now.
+    def leave(self, depth: int) -> int:
+        """Close everything opened at *depth* or deeper; return the time now.
 
         What was opened inside and never closed (an error flew past it) is closed as well.
         """
@@ -82,10 +83,12 @@ class Accounting:
         if depth < self.depth:
             self.depth = depth
             self.events.append((-depth, now))
-        if base >= 0 and base != self.base:
-            self.base = base
-            self.events.append((BASE + base, now))
         return now
+
+    def leave_all(self, base: int) -> None:
+        """Close everything, and let the cell *base* be the base from now on."""
+        self.depth, self.base = 1, base
+        self.events.append((OUTSIDE + base, self.clock()))
 
     def collected(self, start_ns: int, end_ns: int) -> None:
         """Note a collection of garbage that has ended."""
@@ -140,6 +143,9 @@ class Accounting:
             elif code < WITHIN:
                 stack.append(code)
                 top = code
+            elif code >= OUTSIDE:
+                top = code - OUTSIDE
+                stack[:] = (top,)
             elif code == CUT:
                 self.rows.append((last, spent, marks))
                 spent, marks = defaultdict(int), [phase, last]
@@ -167,6 +173,8 @@ def _apply(code: int, stack: list[int]) -> int:
         stack.append(stack[-1] // ACTIVITIES * ACTIVITIES + code - WITHIN)
     elif code < CLOSED:
         stack[0] = code - BASE
+    elif code >= OUTSIDE:
+        stack[:] = (code - OUTSIDE,)
     elif len(stack) > 1:
         stack.pop()
     return stack[-1]

@@ -58,6 +58,13 @@ def _packed(
     return row.pack(Frame.ROW, row.size - wire.HEAD.size, *head, *spent, *spent.values(), *marks)
 
 
+def _spans_packed(spans: list[tuple[int, int, int, int, str, int]], text: Callable[[str], int]) -> bytes:
+    """Return the frame of *spans*, each (kind, step, start, end, name, value); *text* numbers a name."""
+    pack = wire.SPAN.pack
+    packed = [pack(kind, step, start, end, text(name), value) for kind, step, start, end, name, value in spans]
+    return wire.HEAD.pack(Frame.SPANS, wire.SPAN.size * len(spans)) + b"".join(packed)
+
+
 class Recorder:
     """What this process does, as far as the probes tell.
 
@@ -393,13 +400,12 @@ class Recorder:
         self._settle()
         spans, self._spans = self._spans, []
         pending, self._pending = self._pending, []
-        if spans:
-            pack, text = wire.SPAN.pack, self.text
-            packed = [pack(kind, step, start, end, text(name), value) for kind, step, start, end, name, value in spans]
-            self.write(Frame.SPANS, b"".join(packed))
-        if pending and not self.ended:
+        if (spans or pending) and not self.ended:
             try:
-                self._open().raw(b"".join(pending))
+                writer = self._open()
+                if spans:
+                    pending.insert(0, _spans_packed(spans, writer.text))
+                writer.raw(b"".join(pending))
             except OSError as error:
                 self._lose(error)
         self._flushed = now or time.monotonic_ns()

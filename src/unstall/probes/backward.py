@@ -56,9 +56,12 @@ def install(probe: Probe) -> None:
             return original(*args, **kwargs)
         finally:
             try:
-                recorder.accounting.leave(depth, IN_BETWEEN if depth == 1 else -1)
-                if depth == 1 and (recorder.closer is None or recorder.closer == BACKWARD_CLOSES):
-                    close()
+                if depth > 1:
+                    recorder.accounting.leave(depth)
+                else:
+                    recorder.accounting.leave_all(IN_BETWEEN)
+                    if recorder.closer is None or recorder.closer == BACKWARD_CLOSES:
+                        close()
             except Exception as error:
                 probe.switch_off(error)
 

@@ -32,7 +32,7 @@ SELDOM = 64
 ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
 # A record takes 16 us over and over, and 110 between other work on a busy machine: too much a batch of a millisecond.
 CHEAP_NS, CHEAP_UNTIL, CHEAP_ONE_IN = 5_000_000, 256, 16
-HERE_UNTIL, THEN_HERE_ONE_IN = 128, 16  # in the training process, where it costs the training 33 us a batch itself
+HERE_UNTIL, THEN_HERE_ONE_IN = 128, 32  # in the training process, where it costs the training 33 us a batch itself
 
 
 def install(probe: Probe) -> None:

@@ -132,7 +132,10 @@ class Forward:
             finally:
                 forward.inside = False
                 # the loss belongs to the forward
-                recorder.accounting.leave(depth, forward.after if depth == 1 and recorder.begun else -1)
+                if depth == 1 and recorder.begun:
+                    recorder.accounting.leave_all(forward.after)
+                else:
+                    recorder.accounting.leave(depth)
 
         return observed
 
