@@ -12,6 +12,8 @@ takes.
 ## How it is told
 The loop spends a tenth of the step or more on its batches, all of it CPU work, with many samples a batch and either
 little time and few bytes a sample, or a table library's look-up of a row in the line that takes most of the time.
+Thousands of rows are as many new objects, for which the interpreter looks through all that is alive again and again:
+such collections, where they begin as a batch is made, are part of it.
 
 ## Sources
 https://github.com/pytorch/pytorch/issues/106704; PyTorch documentation, "Disable automatic batching".
@@ -20,16 +22,17 @@ https://github.com/pytorch/pytorch/issues/106704; PyTorch documentation, "Disabl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import CROWDED, LEAST_WAIT, Wait, crowd, rows_line, saved_share, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Evidence, Finding, Line, Weight
-from unstall.model.ledger import Basis, Ledger
+from unstall.model.finding import Evidence, Finding, Line, Stake, Weight
+from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Tables
+from unstall.model.tables import Collections, Tables
 
 _MS = 1_000_000
 _PICTURE = """
@@ -37,6 +40,12 @@ _PICTURE = """
     main   |DDDDDDDDFB|DDDDDDDDFB
     host   |llllllll..|llllllll..
 """
+_COLLECTED = """
+    step   |ssssssssss|ssssssssss
+    main   |DDDDDDDDFB|DDDDDDDDFB
+    host   |llllgggg..|llllgggg..
+"""
+_COLLECTIONS = Collections(Line("train.py", 40), False, 6, 8 * _MS, 2, Phase.FETCH)
 
 
 def _use(dataset: str, samples: int, nbytes: int) -> LoaderUse:
@@ -108,6 +117,13 @@ class RowByRow(Cause):
             spent_ms=16,
             given=Given(tables={"loaders": (_use("__main__.Rows", 64, 50_000),), "batch_lines": _FRAME}),
         ),
+        Fires(
+            _COLLECTED,
+            spent_ms=16,
+            given=Given(
+                tables={"loaders": (_use(_TENSORS, 512, 50_000),), "batch_lines": (), "collections": (_COLLECTIONS,)}
+            ),
+        ),
         Silent(
             _PICTURE,
             "32 samples at 0.25 ms each: what is done for each is not the cost of a row",
@@ -137,10 +153,11 @@ class RowByRow(Cause):
             if use.trains and use.batch_wall_ns and crowd(use, tables.cores) < CROWDED:
                 wait = wait_of(use, ledger, tables)
                 where = rows_line(use, tables.batch_lines)
-                if where is not None and wait.share >= LEAST_WAIT:
-                    yield self._of(use, wait, where)
+                spared = wait.share * saved_share(use, wait, 1.0)  # workers hide the rest behind the wait for others
+                if where is not None and wait.share >= LEAST_WAIT and spared >= LEAST_WAIT / 2:
+                    yield self._of(use, wait, where, _collected_ns(use, tables))
 
-    def _of(self, use: LoaderUse, wait: Wait, where: Line) -> Finding:
+    def _of(self, use: LoaderUse, wait: Wait, where: Line, collected_ns: int) -> Finding:
         samples = use.samples or use.batch_size or 1
         saved = saved_share(use, wait, 1.0)
         return Finding(
@@ -150,7 +167,7 @@ class RowByRow(Cause):
             f"{use.batch_wall_ns / 1e6:.3g} ms a batch.",
             where,
             wait.scope,
-            (wait.stake(saved),),
+            _stakes(wait.stake(saved), collected_ns),
             Weight.NEEDLESS,
             Basis.MEASURED,
             (
@@ -175,3 +192,17 @@ class RowByRow(Cause):
             Safety.SAME_DISTRIBUTION,
             why="the same rows make up a batch, in the sampler's order",
         )
+
+
+def _collected_ns(use: LoaderUse, tables: Tables) -> int:
+    """Return the time of collections that making batches in the training process set off, in the steady steps."""
+    if use.workers:
+        return 0
+    return sum(group.spent_ns for group in tables.collections if group.phase is Phase.FETCH and not group.explicit)
+
+
+def _stakes(wait: Stake, collected_ns: int) -> tuple[Stake, ...]:
+    """Return *wait*, of which the collections are a part, as the ledger has it."""
+    collected_ns = min(collected_ns, wait.ns)
+    rest = replace(wait, ns=wait.ns - collected_ns)
+    return (rest, Stake(Phase.FETCH, Activity.GC, collected_ns)) if collected_ns else (rest,)

@@ -194,11 +194,14 @@ print(round(loss.item(), 4), len(seen))
         for group in full:
             lines[group.line] = lines.get(group.line, 0) + group.spent_ns
         where = max(lines, key=lambda line: lines[line])
+        in_fetch = sum(group.spent_ns for group in full if group.phase is Phase.FETCH)
+        # what makes the objects of a batch tells more, where a cause knows it
+        weight = Weight.NEEDLESS if 2 * in_fetch > spent else Weight.TIMED
         return Finding(
             self.id,
             f"The interpreter made {count} full garbage collections of {spent / count / 1e6:.3g} ms each "
             f"in {steps} steps: a great many objects are alive.",
-            where, Scope.STEADY, _stakes(Phase.BETWEEN, spent, ledger, tables), Weight.TIMED, Basis.MEASURED,
+            where, Scope.STEADY, _stakes(Phase.BETWEEN, spent, ledger, tables), weight, Basis.MEASURED,
             (
                 *_evidence(count, spent),
                 Evidence("lines on which they began", len(lines), "count", "rank 0: events GC"),
