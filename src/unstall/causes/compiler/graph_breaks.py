@@ -14,7 +14,8 @@ once more. What stands on both sides of the break cannot be fused, and the line 
 The compiler tells of each break with the user's stack; the innermost line of the user's own code is named. One step
 is then counted: how often the pieces behind the line, or the functions given up, are really entered. A break that
 such a step does not meet is of the start or of an evaluation, and nothing is said. Nor is it of breaks that were
-asked for (`torch.compiler.disable`), of the compiled optimizer's own, or of `backward()` within a compiled step.
+asked for (`torch.compiler.disable`, a library's `graph_break()`), of the compiled optimizer's own, or of `backward()`
+within a compiled step.
 
 The time is an estimate. Sampled is what the interpreter spends on the line itself; an entry is taken as 35 us in the
 forward and 35 us in the backward pass; of a function given up 10 % of the time it runs uncompiled is taken. What
@@ -50,9 +51,10 @@ LEAST_OF_ENTRY = 0.5  # of it, on a faster machine
 
 # breaks that someone meant, or that no one can take away
 _MEANT = re.compile(
-    r"disable\(\)|graph_break\(\)|intentionally marked.*[/\\]torch[/\\]|[Tt]ensor\.backward|autograd\.backward"
+    r"disable\(\)|intentionally marked.*[/\\]torch[/\\]|[Tt]ensor\.backward|autograd\.backward"
     r"|recompile.limit|cache.size"
 )
+_ASKED = "graph_break()"  # of a library it is meant; in the user's code a line to look at
 _OF_TORCH = re.compile(r"[/\\]torch[/\\](optim|_dynamo|autograd|distributed|utils)[/\\]")
 _MODULES = "torch.nn.modules.module."
 
@@ -120,6 +122,8 @@ _PICTURE = """
     host   |xxxxxxxxxx|xxxxxxxxxx
 """
 _REASON = "Unsupported Tensor.item() call with capture_scalar_outputs=False"
+
+_BY_HAND = "Call to `torch._dynamo.graph_break()`"
 
 
 def _given(
@@ -206,6 +210,8 @@ class GraphBreaks(Cause):
         Fires(_PICTURE, 1.8, _given(skipped=True, lines=(_EAGER,))),
         Silent(_PICTURE, "the counted step does not meet the break: it was of the first steps", _given(0)),
         Silent(_PICTURE, "it was asked for", _given(10, "Skip calling `torch.compiler.disable()`d function")),
+        Fires(_PICTURE, 2.07, _given(1, _BY_HAND, lines=(_SLOW,))),
+        Silent(_PICTURE, "a library asks for it", _given(10, _BY_HAND, library="/env/site-packages/nets/a.py:3:f")),
         Silent(
             _PICTURE,
             "the compiled optimizer's own",
@@ -311,7 +317,8 @@ def _lines(facts: Facts, tables: Tables) -> list[_Broken]:
     broken: dict[str, _Broken] = {}
     for told in facts.family("graph_break").values():
         at, library = told.text("at") or "", told.text("library") or ""
-        if _MEANT.search(told.text("reason") or "") or _OF_TORCH.search(library):
+        reason = told.text("reason") or ""
+        if _MEANT.search(reason) or _OF_TORCH.search(library) or (library and _ASKED in reason):
             continue
         place = Place.parse(at)
         where = tables.place(at)

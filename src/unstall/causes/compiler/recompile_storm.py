@@ -325,14 +325,14 @@ def _what_changes(windows: Sequence[Compile]) -> Change:
 
 
 def _where(change: Change, windows: Sequence[Compile], run: Run, tables: Tables) -> Line | None:
-    """Return the line to blame: where the optimizer was made, an attribute is read, or compilation was asked for."""
+    """Return the line to blame: where the optimizer was made, what differs is read, or compilation was asked for."""
     typical = next((w for w in reversed(windows) if change_of(w.reason) is change), windows[-1])
     if change is Change.LEARNING_RATE:
         made = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
         line = next((line for site in made if site and (line := tables.place(site)) is not None), None)
         return line or typical.site
     guard = typical.guard
-    if change is Change.ATTRIBUTE and guard is not None and not _LIBRARY.search(guard.file):
+    if change in (Change.ATTRIBUTE, Change.LENGTH) and guard is not None and not _LIBRARY.search(guard.file):
         return guard
     return typical.site or guard or typical.frame
 
