@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 
 from unstall.accounts.code import code_of, line_at
 from unstall.accounts.segment import Segments
+from unstall.model.events import Events
 from unstall.model.finding import Line
 from unstall.model.run import Facts, Place, Rank
 from unstall.model.steps import Steps
@@ -115,10 +116,17 @@ def collections(rank: Rank, segments: Segments, project: str) -> tuple[Collectio
         ]
         spent = int((events.end_ns[rows] - events.start_ns[rows]).sum())
         explicit = generation == 2 and any(_COLLECTS.search(code) for code in asks)
-        found.append(
-            Collections(line, explicit, len(rows), spent, generation, Phase.BETWEEN, str(library) if library else "")
-        )
+        phase = _mostly_in(events, rows, rank)
+        found.append(Collections(line, explicit, len(rows), spent, generation, phase, str(library) if library else ""))
     return tuple(sorted(found, key=lambda group: -group.spent_ns))
+
+
+def _mostly_in(events: Events, rows: list[int], rank: Rank) -> Phase:
+    """Return the phase in which the events of *rows* spent most of their time."""
+    spent: Counter[Phase] = Counter()
+    for n in rows:
+        spent[_phase_at(int(events.start_ns[n]), rank)] += int(events.end_ns[n] - events.start_ns[n])
+    return spent.most_common(1)[0][0]
 
 
 def saves(rank: Rank, steps: Steps, project: str) -> tuple[Saves, ...]:
