@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unstall.probes.regions import QUIET_STEPS, Regions
+from unstall.probes._counted import QUIET_STEPS
+from unstall.probes.regions import Regions
 
 
 def region(x):

@@ -63,8 +63,7 @@ class Compiling:
         self.recorder.at_step.append((probe, self.look))
 
     def watch_windows(self, module: Any) -> None:
-        with self.probe.guard():
-            on_windows(self.probe, module, self.start, self.end)
+        on_windows(self.probe, module, self.start, self.end)
 
     def start(self, *args: Any) -> None:
         if not self.probe.on or get_ident() != self.recorder.thread:

@@ -98,7 +98,7 @@ class Extending:
     def compiles(self, *args: Any, **kwargs: Any) -> None:
         if self.open:
             build, accounting = self.open[-1], self.recorder.accounting
-            build.phase = accounting.top() // ACTIVITIES
+            build.phase = accounting.here() // ACTIVITIES
             build.depths.append(accounting.enter_activity(Activity.COMPILE))
             build.began_ns = accounting.at
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from types import FrameType
+from types import CodeType
 from typing import Any
 
+from unstall.probes._counted import CountedStep
 from unstall.probes._recorder import Probe
 
 AFTER = "torch"
 LOOK_AT = (2, 6, 16, 64, 256)  # steps at whose end the records are read, about 20 us each
-QUIET_STEPS = 4  # without a new record before the count: what is compiled later belongs to the step by then
 MOST_REGIONS = 200
 _GRAPHS_IN = ("_inductor/output_code.py", "_inductor/codecache.py")  # since torch 2.6; before
 
@@ -29,32 +29,17 @@ class Regions:
     """Reads the compiler's records, and counts the calls of one step."""
 
     def __init__(self, probe: Probe) -> None:
-        self.probe, self.recorder = probe, probe.recorder
+        self.recorder = probe.recorder
         self.told: set[str] = set()
-        self.last_new = -1  # step at which a record was new
         self.codes: set[tuple[str, int]] = set()  # file and first line of what was compiled
-        self.calls: Counter[tuple[str, int]] = Counter()
-        self.graphs = 0
-        self.counting_since = -1
-        self.done = False
+        self.counted = CountedStep(self.recorder, self.tell)
         self.recorder.at_step.append((probe, self.at_step))
-        self.recorder.in_child.append(self.forget)
-
-    def forget(self) -> None:
-        if self.counting_since >= 0:
-            sys.setprofile(None)
-        self.counting_since = -1
 
     def at_step(self, step: int) -> None:
-        if self.counting_since >= 0:
-            self.close(step)
-        elif step in LOOK_AT:
+        if step in LOOK_AT and not self.counted.counts:
             self.look(step)
-        elif self.done or self.last_new < 0 or step < self.last_new + QUIET_STEPS:
-            return
-        elif sys.getprofile() is None and self.recorder.mine():
-            self.counting_since = step
-            sys.setprofile(self.on_event)
+        else:
+            self.counted.at_step(step)
 
     def look(self, step: int) -> None:
         """Tell the records that are new; the compiler keeps the last 64."""
@@ -68,23 +53,18 @@ class Regions:
             self.recorder.fact({f"region:{len(self.told)}": told(identity, record)})
             self.told.add(identity)
             self.codes.add((str(record.co_filename), int(record.co_firstlineno or 0)))
-            self.last_new = step
+            self.counted.last_new = step
 
-    def on_event(self, frame: FrameType, event: str, value: object) -> None:
-        if event == "call":
-            code = frame.f_code
+    def tell(self, steps: int, calls: Counter[CodeType]) -> None:
+        entered: Counter[str] = Counter()
+        graphs = 0
+        for code, times in calls.items():
             key = code.co_filename, code.co_firstlineno
             if key in self.codes:
-                self.calls[key] += 1
+                entered[place_of(*key)] += times
             elif code.co_name == "__call__" and code.co_filename.endswith(_GRAPHS_IN):
-                self.graphs += 1
-
-    def close(self, step: int) -> None:
-        if sys.getprofile() == self.on_event:
-            sys.setprofile(None)
-        steps, self.counting_since, self.done = step - self.counting_since, -1, True
-        entered = {place_of(*key): calls for key, calls in self.calls.items()}
-        self.recorder.fact({"entries": {"steps": steps, "entered": entered, "graphs": self.graphs}})
+                graphs += times
+        self.recorder.fact({"entries": {"steps": steps, "entered": dict(entered), "graphs": graphs}})
 
 
 def told(identity: str, record: Any) -> dict[str, object]:
@@ -95,9 +75,8 @@ def told(identity: str, record: Any) -> dict[str, object]:
         "frame": f"{place}:{record.co_name}",
         "operators": int(record.graph_op_count),
         "guards": getattr(record, "guard_count", None),
-        "guard_us": getattr(
-            record, "guard_latency_us", None
-        ),  # since torch 2.8: of the first look-up, not yet in a cache
+        # since torch 2.8: of the first look-up, not yet in a cache
+        "guard_us": getattr(record, "guard_latency_us", None),
     }
 
 
