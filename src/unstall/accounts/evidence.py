@@ -90,9 +90,14 @@ class Evidence:
 
     def _hot(self, *, steady: bool) -> tuple[HotLine, ...]:
         in_steady = self._ledger.rows(steps=self._segments.steps.steady)
-        inside = [self._within_steady(r) == steady for r in range(len(self._labelled))]
+        inside = [within == steady for within in self._inside]
         rows = in_steady if steady else ~in_steady
         return lines.hot_lines(self._ledger, self._labelled, inside, rows, self._run.project)
+
+    @cached_property
+    def _inside(self) -> list[NDArray[np.bool_]]:
+        """By rank bool (K,): the samples that lie in the steady steps."""
+        return [self._within_steady(r) for r in range(len(self._labelled))]
 
     def _within_steady(self, r: int) -> NDArray[np.bool_]:
         samples, steps = self._labelled[r], self._segments.steps
@@ -133,9 +138,8 @@ class Evidence:
 
     @cached_property
     def fusion(self) -> Fusion | None:
-        inside = [self._within_steady(r) for r in range(len(self._labelled))]
         rows, facts = self._ledger.rows(steps=self._segments.steps.steady), self._run.ranks[0].facts
-        return fusing.fusion(facts, self._labelled, inside, self._ledger, rows, self._run.project)
+        return fusing.fusion(facts, self._labelled, self._inside, self._ledger, rows, self._run.project)
 
     @cached_property
     def builds(self) -> tuple[Build, ...]:
@@ -147,15 +151,13 @@ class Evidence:
 
     @cached_property
     def entering(self) -> Entering | None:
-        inside = [self._within_steady(r) for r in range(len(self._labelled))]
         rows, facts = self._ledger.rows(steps=self._segments.steps.steady), self._run.ranks[0].facts
-        return compiled.entering(facts, self._labelled, inside, self._ledger, rows, self._run.project)
+        return compiled.entering(facts, self._labelled, self._inside, self._ledger, rows, self._run.project)
 
     @cached_property
     def recomputed(self) -> Recomputed | None:
-        inside = [self._within_steady(r) for r in range(len(self._labelled))]
         spent = sum(ns for (phase, _), ns in self.steady_parts.items() if phase is Phase.BACKWARD)
-        return recompute.recomputed(self._labelled, inside, spent, self._run.project)
+        return recompute.recomputed(self._labelled, self._inside, spent, self._run.project)
 
     @cached_property
     def collections(self) -> tuple[Collections, ...]:
