@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +48,17 @@ def head_file(run: Run, tables: Tables) -> str | None:
         line = tables.place(facts.text("site") or "")
         if line is not None and not is_library(line.file):
             return line.file
+    return None
+
+
+def set_in_script(variable: str, run: Run, tables: Tables) -> Line | None:
+    """Return the line that puts *variable* into ``os.environ``, in the files of the training that were seen."""
+    sites = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
+    seen = [line for site in sites if site and (line := tables.place(site)) is not None]
+    for file in dict.fromkeys(line.file for line in (*seen, *(hot.line for hot in tables.lines))):
+        for number, text in enumerate(linecache.getlines(os.path.join(run.project, file)), 1):
+            if variable in text and "environ" in text and not text.lstrip().startswith("#"):
+                return Line(file, number, "", text.strip())
     return None
 
 

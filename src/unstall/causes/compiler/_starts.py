@@ -81,6 +81,11 @@ class Cache:
         )
 
 
+def is_paid_back(ns: int, tables: Tables) -> bool:
+    """Return whether *ns* of compiling before the steps is no matter, or little beside the loop recorded so far."""
+    return ns < LEAST_NS or ns < LEAST_OF_LOOP * (ns + tables.steady_ns)
+
+
 def cache_in(run: Run, tables: Tables) -> Cache | None:
     """Return what is known of the cache; None where Inductor compiled nothing, or what it did has been paid back."""
     known = run.ranks[0].facts.known.get("compile_cache")
@@ -92,7 +97,7 @@ def cache_in(run: Run, tables: Tables) -> Cache | None:
         if window.number == 0 and not window.steady:
             spent[window.phase] += window.ns
     total_ns = sum(spent.values())
-    if total_ns < LEAST_NS or total_ns < LEAST_OF_LOOP * (total_ns + tables.steady_ns):
+    if is_paid_back(total_ns, tables):
         return None
     return Cache(
         bool(facts.flag("off")), int(facts.number("hit") or 0), int(facts.number("miss") or 0),

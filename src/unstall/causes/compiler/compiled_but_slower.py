@@ -40,14 +40,14 @@ from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import is_library
-from unstall.causes.compiler._asked import backend_of
+from unstall.causes.compiler._asked import backend_of, set_where_asked
 from unstall.causes.compiler._uncompiled import stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.fusion import Fusion
 from unstall.model.ledger import Basis, Ledger, Phase
 from unstall.model.regions import Entering, Region
-from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Compile, Tables
 
@@ -215,9 +215,7 @@ class CompiledButSlower(Cause):
         where, why = finding.where, "uncompiled code rounds differently"
         edit: Edit = SetEnvironment("TORCH_COMPILE_DISABLE", "1")
         if isinstance(where, Line) and "compile(" in where.code and not is_library(where.file):
-            method = ".compile(" in where.code and "torch.compile(" not in where.code
-            call = "torch.nn.Module.compile" if method else "torch.compile"
-            edit = SetKeyword(where.file, where.line, call, "disable", True)
+            edit = set_where_asked(where, "disable", True)
         yield Remedy(f"{self.id}#uncompiled", "do not compile it", Safety.SAME_MATH, (edit,), (), why)
         why = "compile the module that calls them all: one larger region is entered once a step, and fuses across them"
         yield Remedy(f"{self.id}#larger", "compile one larger region", Safety.SAME_MATH, (), (), why)

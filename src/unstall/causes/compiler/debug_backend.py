@@ -24,16 +24,16 @@ PyTorch documentation, "torch.compile Troubleshooting": backends by what they le
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.compiler._asked import UNFUSED, backend_of
+from unstall.causes._configured import is_library
+from unstall.causes.compiler._asked import UNFUSED, backend_of, set_where_asked
 from unstall.causes.compiler._uncompiled import MOST_OF_PASS, PASSES, held_ns
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger
-from unstall.model.remedy import Remedy, Safety, SetKeyword
+from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Compile, Tables
 
@@ -41,7 +41,6 @@ LOST = 0.1  # of what both passes compute
 LEAST_STEPS = 20  # steady ones; before, a script may only be tried out
 VARIABLE = "TORCH_COMPILE_DEBUG"
 
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d|^<")
 _PICTURE = """
     step   |ssssssssss|ssssssssss
     main   |FFFFFBBBBO|FFFFFBBBBO
@@ -146,10 +145,8 @@ class DebugBackend(Cause):
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         why = "fused kernels round differently; the first start compiles for longer"
         where = finding.where
-        if isinstance(where, Line) and not _LIBRARY.search(where.file):
-            method = ".compile(" in where.code and "torch.compile(" not in where.code
-            call = "torch.nn.Module.compile" if method else "torch.compile"
-            edit = SetKeyword(where.file, where.line, call, "backend", "inductor")
+        if isinstance(where, Line) and not is_library(where.file):
+            edit = set_where_asked(where, "backend", "inductor")
             yield Remedy(f"{self.id}#inductor", 'backend="inductor"', Safety.SAME_MATH, (edit,), (), why)
         else:
             yield Remedy(f"{self.id}#inductor", 'ask for backend="inductor"', Safety.SAME_MATH, (), (), why)

@@ -122,7 +122,6 @@ _PICTURE = """
     host   |xxxxxxxxxx|xxxxxxxxxx
 """
 _REASON = "Unsupported Tensor.item() call with capture_scalar_outputs=False"
-
 _BY_HAND = "Call to `torch._dynamo.graph_break()`"
 
 

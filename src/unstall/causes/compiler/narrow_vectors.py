@@ -29,11 +29,10 @@ x 1024, where memory is the bound: 608 and 248 ms, 310 and 181 ms. ATEN_CPU_CAPA
 
 from __future__ import annotations
 
-import linecache
-import os
 from collections.abc import Iterator, Mapping
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import set_in_script
 from unstall.causes.compiler._uncompiled import stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Weight, Where
@@ -255,10 +254,4 @@ def _who_set(run: Run, tables: Tables) -> Where | None:
     """Return the variable, where the command was started with it, else the script's line that sets it."""
     if run.facts.text(f"env.{VARIABLE}") is not None:
         return Environment(VARIABLE)
-    sites = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
-    seen = [line.file for site in sites if (line := tables.place(site)) is not None]
-    for file in dict.fromkeys((*seen, *(hot.line.file for hot in tables.lines))):
-        for number, text in enumerate(linecache.getlines(os.path.join(run.project, file)), 1):
-            if VARIABLE in text and "environ" in text and not text.lstrip().startswith("#"):
-                return Line(file, number, "", text.strip())
-    return None
+    return set_in_script(VARIABLE, run, tables)

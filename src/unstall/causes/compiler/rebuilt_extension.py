@@ -31,8 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
+from unstall.causes.compiler._extension import FUNCTION, SOURCE
 from unstall.causes.compiler._folders import is_passing, is_volatile
-from unstall.causes.compiler._starts import LEAST_NS, LEAST_OF_LOOP
+from unstall.causes.compiler._starts import is_paid_back
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Stake, Weight, Where
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -69,42 +70,14 @@ def _given(
     )
 
 
-_SCRIPT = '''\
-import os
-import tempfile
-import torch
-from torch import nn
-from torch.utils.cpp_extension import load_inline
-
-SOURCE = """
-#include <pybind11/pybind11.h>
-#include <cstdint>
-
-void bend(int64_t from, int64_t to, int64_t n) {{
-  const float* x = reinterpret_cast<const float*>(from);
-  float* y = reinterpret_cast<float*>(to);
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0.1f * x[i];
-}}
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("bend", &bend); }}
-"""
+_BUILD = """\
 {folder}
 flags = ["-O3", "-march=native", "-DNDEBUG"]
 ext = load_inline("bending", SOURCE, no_implicit_headers=True, extra_cflags=flags, build_directory=folder){mark}
 
 
-class Bend(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty_like(x)
-        ext.bend(x.data_ptr(), y.data_ptr(), x.numel())
-        return y
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
+"""
+_LOOP = """\
 torch.manual_seed(0)
 torch.set_num_threads(1)
 net = nn.Linear(64, 64)
@@ -115,10 +88,14 @@ for step in range(60):
     loss.backward()
     opt.step()
 print(loss.item())
-'''
+"""
 _LASTS = (
     'folder = os.path.join(tempfile.gettempdir(), "extensions_of_this_project")\nos.makedirs(folder, exist_ok=True)'
 )
+
+
+def _script(folder: str, mark: str) -> str:
+    return SOURCE + _BUILD.format(folder=folder, mark=mark) + FUNCTION + _LOOP
 
 
 class RebuiltExtension(Cause):
@@ -142,16 +119,15 @@ class RebuiltExtension(Cause):
 
     planted = (
         Planted(
-            before=_SCRIPT.format(folder="folder = tempfile.mkdtemp()", mark="  # <- fault"),
-            after=_SCRIPT.format(folder=_LASTS, mark=""),
+            before=_script("folder = tempfile.mkdtemp()", "  # <- fault"),
+            after=_script(_LASTS, ""),
             edited=False,
         ),
     )
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Candidate]:
         for build in tables.builds:
-            least_ns = max(LEAST_NS, LEAST_OF_LOOP * (build.ns + tables.steady_ns))
-            if not build.rebuilt or build.ns < least_ns:
+            if not build.rebuilt or is_paid_back(build.ns, tables):
                 continue
             where, why = _because(build, run, tables)
             title = f"The extension {build.name} is compiled at each start: {build.ns / 1e9:.3g} s in this one."

@@ -26,11 +26,12 @@ PyTorch documentation, "Dealing with Recompilations" and "Compile Time Caching";
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import is_library
+from unstall.causes.compiler._asked import set_where_asked
 from unstall.causes.compiler._changes import Change, change_of, guard_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
@@ -50,7 +51,6 @@ GOES_ON = 0.75  # of the steps: a recompilation after it means that they have no
 KEPT = {Change.SHAPE: 0.4}  # of the time, at most: one compilation with open sizes takes longer than one without
 KEPT_OTHERWISE = 0.25
 
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d|^<")
 _ADVICE = {
     Change.LEARNING_RATE: (
         "pass the learning rate as a tensor",
@@ -301,10 +301,8 @@ print(loss.item())
         title, why = _ADVICE[change]
         edits: tuple[SetKeyword, ...] = ()
         site = matching[0].site
-        if change is Change.SHAPE and site is not None and not _LIBRARY.search(site.file):
-            method = ".compile(" in site.code and "torch.compile(" not in site.code
-            call = "torch.nn.Module.compile" if method else "torch.compile"
-            edits, title = (SetKeyword(site.file, site.line, call, "dynamic", True),), "dynamic=True"
+        if change is Change.SHAPE and site is not None and not is_library(site.file):
+            edits, title = (set_where_asked(site, "dynamic", True),), "dynamic=True"
             why = "sizes are read at run time: kernels may round differently; or " + why
         yield Remedy(f"{self.id}#{change.name.lower().replace('_', '-')}", title, Safety.SAME_MATH, edits, (), why)
 
@@ -332,7 +330,7 @@ def _where(change: Change, windows: Sequence[Compile], run: Run, tables: Tables)
         line = next((line for site in made if site and (line := tables.place(site)) is not None), None)
         return line or typical.site
     guard = typical.guard
-    if change in (Change.ATTRIBUTE, Change.LENGTH) and guard is not None and not _LIBRARY.search(guard.file):
+    if change in (Change.ATTRIBUTE, Change.LENGTH) and guard is not None and not is_library(guard.file):
         return guard
     return typical.site or guard or typical.frame
 

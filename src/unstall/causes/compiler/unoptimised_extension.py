@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes.compiler._extension import FUNCTION, SOURCE
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -68,42 +69,14 @@ def _given(
     return Given({"machine.architecture": "x86_64"}, {"natives": (native,), "device": None})
 
 
-_SCRIPT = '''\
-import os
-import tempfile
-import torch
-from torch import nn
-from torch.utils.cpp_extension import load_inline
-
-SOURCE = """
-#include <pybind11/pybind11.h>
-#include <cstdint>
-
-void bend(int64_t from, int64_t to, int64_t n) {{
-  const float* x = reinterpret_cast<const float*>(from);
-  float* y = reinterpret_cast<float*>(to);
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0.1f * x[i];
-}}
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("bend", &bend); }}
-"""
+_BUILD = """\
 folder = os.path.join(tempfile.gettempdir(), "unstall_{folder}")
 os.makedirs(folder, exist_ok=True)
 ext = load_inline("bending", SOURCE, no_implicit_headers=True, build_directory=folder{flags}){mark}
 
 
-class Bend(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty_like(x)
-        ext.bend(x.data_ptr(), y.data_ptr(), x.numel())
-        return y
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
+"""
+_LOOP = """\
 torch.manual_seed(0)
 torch.set_num_threads(1)
 net = nn.Linear(64, 256)
@@ -114,7 +87,11 @@ for step in range(600):
     loss.backward()
     opt.step()
 print(loss.item())
-'''
+"""
+
+
+def _script(folder: str, flags: str, mark: str) -> str:
+    return SOURCE + _BUILD.format(folder=folder, flags=flags, mark=mark) + FUNCTION + _LOOP
 
 
 class UnoptimisedExtension(Cause):
@@ -133,8 +110,8 @@ class UnoptimisedExtension(Cause):
 
     planted = (
         Planted(
-            before=_SCRIPT.format(folder="plain", flags="", mark="  # <- fault"),
-            after=_SCRIPT.format(folder="optimised", flags=f", extra_cflags={FLAGS}", mark=""),
+            before=_script("plain", "", "  # <- fault"),
+            after=_script("optimised", f", extra_cflags={FLAGS}", ""),
             also=frozenset({"kernels/too-few-threads"}),  # one thread, so that times are steady
             edited=False,
         ),

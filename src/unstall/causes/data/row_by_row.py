@@ -153,13 +153,12 @@ class RowByRow(Cause):
             if use.trains and use.batch_wall_ns and crowd(use, tables.cores) < CROWDED:
                 wait = wait_of(use, ledger, tables)
                 where = rows_line(use, tables.batch_lines)
-                spared = wait.share * saved_share(use, wait, 1.0)  # workers hide the rest behind the wait for others
-                if where is not None and wait.share >= LEAST_WAIT and spared >= LEAST_WAIT / 2:
-                    yield self._of(use, wait, where, _collected_ns(use, tables))
+                saved = saved_share(use, wait, 1.0)  # workers hide the rest behind the wait for others
+                if where is not None and wait.share >= LEAST_WAIT and wait.share * saved >= LEAST_WAIT / 2:
+                    yield self._of(use, wait, where, saved, _collected_ns(use, tables))
 
-    def _of(self, use: LoaderUse, wait: Wait, where: Line, collected_ns: int) -> Finding:
+    def _of(self, use: LoaderUse, wait: Wait, where: Line, saved: float, collected_ns: int) -> Finding:
         samples = use.samples or use.batch_size or 1
-        saved = saved_share(use, wait, 1.0)
         return Finding(
             self.id,
             f"A batch is put together from {samples} rows, one call each: "

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
-import os
 import re
 from collections.abc import Iterator
 
-from unstall.causes._configured import is_library
+from unstall.causes._configured import is_library, set_in_script
 from unstall.model.finding import Environment, Finding, Line, Where
 from unstall.model.ledger import Phase
 from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
@@ -44,19 +42,8 @@ def who_set(run: Run, tables: Tables) -> Where | None:
         return line
     for variable in VARIABLES:
         if facts.text(f"threads.{variable}") is not None or run.facts.text(f"env.{variable}") is not None:
-            in_script = None if run.facts.text(f"env.{variable}") is not None else _set_in_script(variable, run, tables)
+            in_script = None if run.facts.text(f"env.{variable}") is not None else set_in_script(variable, run, tables)
             return in_script or Environment(variable)
-    return None
-
-
-def _set_in_script(variable: str, run: Run, tables: Tables) -> Line | None:
-    """Return the line that puts *variable* into ``os.environ``, in the files of the training that were seen."""
-    sites = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
-    seen = [line for site in sites if site and (line := tables.place(site)) is not None]
-    for file in dict.fromkeys(line.file for line in (*seen, *(hot.line for hot in tables.lines))):
-        for number, text in enumerate(linecache.getlines(os.path.join(run.project, file)), 1):
-            if variable in text and "environ" in text and not text.lstrip().startswith("#"):
-                return Line(file, number, "", text.strip())
     return None
 
 
