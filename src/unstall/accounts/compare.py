@@ -25,7 +25,7 @@ def compare(a: Side, b: Side) -> Comparison:
     appeared, gone = _findings(a.told, b.told)
     return Comparison(
         a, b, ratio, _free_ratio(a, b), apart,
-        _rows(a.entries, b.entries, lambda row: abs(_by(row)) >= LEAST_OF_STEP * longest_ns > 0),
+        _rows(a.entries, b.entries, lambda row: abs(row.change) >= LEAST_OF_STEP * longest_ns > 0),
         _rows(a.outside, b.outside, _outside_changed), appeared, gone, tuple(_totals(of_a, of_b)),
         tuple(graph for graph in graphs if _differs(graph)), sum(not _differs(graph) for graph in graphs),
         tuple(_operators(of_a, of_b)), tuple(_differing(a, b)), tuple(_notes(a, b)),
@@ -50,15 +50,11 @@ def _rows(a: Iterable[Entry], b: Iterable[Entry], changed: Callable[[Row], bool]
     """Return the entries that changed, the one that changed most first."""
     of_a, of_b = {one.name: one.ns for one in a}, {one.name: one.ns for one in b}
     rows = [Row(name, of_a.get(name), of_b.get(name)) for name in dict.fromkeys([*of_a, *of_b])]
-    return tuple(sorted(filter(changed, rows), key=lambda row: -abs(_by(row))))
-
-
-def _by(row: Row) -> int:
-    return (row.b or 0) - (row.a or 0)
+    return tuple(sorted(filter(changed, rows), key=lambda row: -abs(row.change)))
 
 
 def _outside_changed(row: Row) -> bool:
-    return abs(_by(row)) >= max(LEAST_OUTSIDE_NS, LEAST_OF_OUTSIDE * max(row.a or 0, row.b or 0))
+    return abs(row.change) >= max(LEAST_OUTSIDE_NS, LEAST_OF_OUTSIDE * max(row.a or 0, row.b or 0))
 
 
 # ------------------------------------------------------------------ faults

@@ -76,6 +76,11 @@ class Row:
     a: int | None
     b: int | None
 
+    @property
+    def change(self) -> int:
+        """Of *b* over *a*; what one has none of counts as 0."""
+        return (self.b or 0) - (self.a or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class OfGraph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstall.views import _words as words
@@ -92,11 +92,10 @@ def _times(compared: Comparison, width: int) -> Iterator[RenderableType]:
         yield indented(Text("No part of the step differs by 2 % of it."))
 
 
-def _table(heading: str, rows: Sequence[Row], width: int, said: object) -> RenderableType:
+def _table(heading: str, rows: Sequence[Row], width: int, said: Callable[[str, int], str]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    assert callable(said)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=max(24, width - 3 * (_NUMBER + 2) - 4))
     for _ in range(3):
@@ -108,14 +107,12 @@ def _table(heading: str, rows: Sequence[Row], width: int, said: object) -> Rende
     return grid
 
 
-def _change(row: Row, said: object) -> Text:
+def _change(row: Row, said: Callable[[str, int], str]) -> Text:
     from rich.text import Text
 
-    assert callable(said)
-    by = (row.b or 0) - (row.a or 0)
-    if not by:
+    if not row.change:
         return Text("")
-    return Text(f"{'+' if by > 0 else '-'}{said(row.name, abs(by))}")
+    return Text(f"{'+' if row.change > 0 else '-'}{said(row.name, abs(row.change))}")
 
 
 # ------------------------------------------------------------------ faults
