@@ -18,15 +18,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from scipy import stats
-
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from nulls import share
 
 from unstall.launch.workspace import Workspace
 from unstall.model.remedy import Edit, SetEnvironment
-from unstall.model.trial import Measure
+from unstall.model.trial import Measure, Verdict
 from unstall.pipeline._asked import FixOptions
-from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover
 from unstall.pipeline.trial import Bench
 from unstall.testing.journal import Journal
@@ -93,21 +92,15 @@ def plan(script: str, folder: Path, seed: int) -> dict[str, object]:
     bench = Bench(("train.py",), folder / "trials", Workspace(folder, None), patience_s=PLAN_S / 4)
     clock = Clock(PLAN_S)
     prover = Prover(bench, options, clock, folder)
-    said, pairs = "inconclusive", None
+    pairs, verdict = None, None
     try:
         pairs, verdict = prover.against((), NOTHING, Measure.STEP, Length(STEPS, EXPECTED_S), "nothing", 0)
-        said = verdict.value if verdict is not None else "inconclusive"
     except OutOfBudget:
         pass
     ratio = pairs.ratio() if pairs is not None else None
     numbers = [ratio.value, ratio.low, ratio.high] if ratio is not None else None
-    made = len(pairs.pairs) if isinstance(pairs, Pairs) else 0
+    said, made = (verdict or Verdict.INCONCLUSIVE).value, len(pairs.pairs) if pairs is not None else 0
     return {"verdict": said, "pairs": made, "discarded": bench.discarded, "ratio": numbers, "took_s": clock.spent_s}
-
-
-def share(count: int, of: int) -> str:
-    interval = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-    return f"{count} of {of} (95 % {interval.low:.1%}-{interval.high:.1%})"
 
 
 def main() -> None:
