@@ -1,10 +1,10 @@
 """How often does a whole plan of live trials call a remedy that does nothing faster or slower?
 
-usage: python bench/live_nulls.py [--plans N] [--journal FILE]
+usage: python bench/live_nulls.py [--plans N] [--keep FILE]
 
 Each plan is what `unstall fix` does with one remedy: fresh processes in pairs, in the order A B B A by lot, waiting for a
 quiet machine, disturbed ones set aside, and `decide` after each pair.  The remedy sets a variable that nobody reads, so
-"faster" and "slower" are both false.  The trainings take turns; with --journal a stopped bench goes on where it was.
+"faster" and "slower" are both false.  The trainings take turns; with --keep a stopped bench goes on where it was.
 The interval is that of Clopper & Pearson 1934.
 """
 
@@ -106,9 +106,9 @@ def plan(script: str, folder: Path, seed: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plans", type=int, default=40)
-    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--keep", type=Path, help="JSON lines, read and added to")
     options = parser.parse_args()
-    journal = Journal(options.journal)
+    journal = Journal(options.keep)
     names = list(TRAININGS)
     for number in range(options.plans):
         name, key = names[number % len(names)], str(number)

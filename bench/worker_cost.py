@@ -5,8 +5,8 @@ Counted is the CPU time of the whole worker, all its threads, from the begin of 
 what it writes, and the sending. A block is 200 fetches, its value the mean with the probes less the mean without;
 stated are the median of the blocks and its 95 % interval by the sign test. The goal is under 1 % of a fetch of 1 ms.
 
-The first fetches of a worker are left out. What is done once in 64 fetches or more seldom is in it; after 20,000
-fetches one in sixteen is recorded, and the cost falls to a sixteenth.
+The first fetches of a worker are left out: after 256 that take under 5 ms each one in sixteen is recorded. What is done
+once in 64 fetches or more seldom is in it.
 """
 
 from __future__ import annotations
