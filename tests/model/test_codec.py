@@ -21,6 +21,7 @@ from unstall.model.codec import (
 )
 from unstall.model.finding import (
     Abstained,
+    Calibrated,
     Candidate,
     Command,
     Environment,
@@ -239,6 +240,17 @@ def test_the_speedup_of_a_steady_saving_is_of_the_mean_step():
     assert (saving["speedup_low"], saving["speedup_high"]) == (10 / 8, 2.0)
     assert (saving["per_step_ns_low"], saving["per_step_ns_high"], saving["run_ns_high"]) == (2, 5, 20)
     assert saving["basis"] == "arithmetic"
+
+
+def test_a_saving_says_what_its_bounds_rest_on_and_what_they_were():
+    assert saving_of(finding(saving=Saving(2, 5)))["calibrated"] is None
+    moved = Saving(1, 6, "arithmetic", Calibrated(0.9, 23, "data", 2, 5))
+    saving = saving_of(finding(saving=moved))
+    assert (saving["per_step_ns_low"], saving["per_step_ns_high"], saving["basis"]) == (1, 6, "arithmetic")
+    said = {"coverage": 0.9, "of": 23, "family": "data"}
+    assert saving["calibrated"] == {**said, "claimed_per_step_ns_low": 2, "claimed_per_step_ns_high": 5}
+    once = saving_of(finding(Scope.STARTUP, saving=Saving(10, 60, "arithmetic", Calibrated(0.9, 23, "data", 20, 50))))
+    assert once["calibrated"]["claimed_per_step_ns_high"] == 50 // 10
 
 
 def test_the_speedup_of_any_other_saving_is_of_the_run():

@@ -31,7 +31,7 @@ from unstall.model.remedy import (
 )
 
 if TYPE_CHECKING:
-    from unstall.model.finding import Candidate, Finding, Saving, Where
+    from unstall.model.finding import Calibrated, Candidate, Finding, Saving, Where
     from unstall.model.ledger import Ledger
     from unstall.model.report import DeviceSummary, Report, Share
 
@@ -140,9 +140,9 @@ def report_to_json(report: Report) -> dict[str, object]:
     """Return the report in the format "unstall-report/1"; equal reports give equal JSON, key for key.
 
     Keys are added by later versions, never taken away. ``run.step_ns`` is null where no steady step was seen, and a
-    ``speedup`` where the saving is the whole time, and ``overhead.share`` where nobody measured it; ``device`` where none was
-    observed, and ``trace`` for a live run. The ledger is summed over the steps; the entries of a
-    rank add up to its ``rank_wall_ns`` exactly.
+    ``speedup`` where the saving is the whole time, ``calibrated`` where the saving's bounds are those of its basis, and
+    ``overhead.share`` where nobody measured it; ``device`` where none was observed, and ``trace`` for a live run. The
+    ledger is summed over the steps; the entries of a rank add up to its ``rank_wall_ns`` exactly.
     """
     return {
         "format": REPORT_FORMAT,
@@ -284,6 +284,18 @@ def _saving(report: Report, finding: Finding, saving: Saving) -> dict[str, objec
         "speedup_low": _speedup(whole, saving.low_ns),
         "speedup_high": _speedup(whole, saving.high_ns),
         "basis": saving.basis,
+        "calibrated": None if saving.calibrated is None else _calibrated(saving.calibrated, steps),
+    }
+
+
+def _calibrated(calibrated: Calibrated, steps: int) -> dict[str, object]:
+    """Return what the bounds of a saving rest on, and what they were before."""
+    return {
+        "coverage": calibrated.coverage,
+        "of": calibrated.of,
+        "family": calibrated.family,
+        "claimed_per_step_ns_low": calibrated.low_ns // steps if steps else 0,
+        "claimed_per_step_ns_high": calibrated.high_ns // steps if steps else 0,
     }
 
 

@@ -111,21 +111,47 @@ class Stake:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrated:
+    """How the bounds of a saving were moved so that they hold what planted trainings measured.
+
+    Attributes:
+        coverage: probability with which they hold a training that is exchangeable with those.
+        of: planted trainings that this rests on; family: their layer, or "all".
+        low_ns, high_ns: the bounds before, as the cause's arithmetic gave them.
+    """
+
+    coverage: float
+    of: int
+    family: str
+    low_ns: int
+    high_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saving:
     """What the remedy would give here, by itself.
 
     Attributes:
         low_ns, high_ns: ns a step for a STEADY finding; ns in this run for the others.
         basis: "arithmetic", "ablation" or "proved".
+        calibrated: None where the bounds are as the basis gave them.
     """
 
     low_ns: int
     high_ns: int
     basis: str = "arithmetic"
+    calibrated: Calibrated | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_ns <= self.high_ns:
             raise ValueError("a saving's bounds are out of order")
+
+    @property
+    def claimed(self) -> Saving:
+        """The saving with the bounds that its basis gave."""
+        if self.calibrated is None:
+            return self
+        return Saving(self.calibrated.low_ns, self.calibrated.high_ns, self.basis)
 
 
 @dataclass(frozen=True, slots=True)

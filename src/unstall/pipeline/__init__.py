@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
 
-from unstall.accounts import device_summary, holdings, summary
+from unstall.accounts import calibration, device_summary, holdings, summary
 from unstall.accounts.device import ledger_of, states_of
 from unstall.accounts.enter import enter
 from unstall.accounts.evidence import Evidence
@@ -259,6 +259,8 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
     stopped = recorded.facts.text("stopped") or ""
     outside_ns = walls[0] - ledger.total_ns(steps=steps.steady, rank=0)
     median_ns = times.median if times else 0
+    whole_ns = calibration.wholes(ledger, sum(part.ns for part in parts), steps.steady_count)
+    findings = calibration.calibrate(said.findings, whole_ns, calibration.known())
     threads = ranks[0].facts.number("threads.intra") or 1.0
     used = device_summary.device_summary(tables.device, ledger, steps, len(ranks))
     made = Report(
@@ -280,7 +282,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         overhead_share=STEP_COST_NS / median_ns if median_ns else 0.0,
         overhead_how=f"{STEP_COST_NS / 1000:.0f} us a step, measured by bench/recorder.py; stacks are read from outside"
         + cost(ranks[0]),
-        findings=said.findings,
+        findings=findings,
         remedies=said.remedies,
         candidates=said.candidates,
         abstained=said.abstained,
@@ -290,7 +292,7 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         missing=recorded.coverage.missing,
         facts=recorded.facts,
         job=job,
-        projection=summary.project(job, median_ns, outside_ns, said.findings),
+        projection=summary.project(job, median_ns, outside_ns, findings),
         ledger=ledger,
         recording=folder,
         machine_load=_load(tables),

@@ -1,0 +1,133 @@
+"""Widen what a cause claims to save until it holds what is measured as often as it says.
+
+A cause's arithmetic bounds what its remedy saves, and so the time that is left: from *whole - high* to *whole - low*. For
+planted trainings it was measured how far outside these bounds the time without the fault lay, on the scale of logarithms:
+that is a *score*, negative inside. Both bounds are moved apart by the quantile of the scores, so a cause's own shape of
+bounds stays. For a training that is exchangeable with the planted ones the time that is left then lies within them with at
+least the stated probability, whatever the arithmetic; a user's training is not drawn from them, so this is no promise.
+
+Scores are taken of the finding's family, the layer of its cause, and of all families where one has too few.
+
+Source: Romano, Patterson & Candès 2019, *Conformalized quantile regression*; Vovk, Gammerman & Shafer 2005, *Algorithmic
+learning in a random world* (chapter 4.5 for categories, "Mondrian").
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from unstall.model.finding import Calibrated, Finding, Saving, Scope
+from unstall.model.ledger import Ledger, Phase
+
+FORMAT = "unstall-calibration/1"
+FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write
+COVERAGE = 0.9
+LEAST_ROWS = 9  # with n scores the coverage is n / (n + 1) at most
+LEAST_LEFT = 0.01  # of the whole: what is claimed to leave nothing has no logarithm
+ALL = "all"  # the family of all scores
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What planted trainings said of the claims, by id of the cause; a cause has a score for each of its trainings."""
+
+    by_cause: Mapping[str, tuple[float, ...]]
+
+    def of(self, layer: str) -> tuple[str, tuple[float, ...]]:
+        """Return the family that a finding of *layer* is calibrated by, and its scores."""
+        own = tuple(score for cause, scores in self.by_cause.items() if layer_of(cause) == layer for score in scores)
+        if len(own) >= LEAST_ROWS:
+            return layer, own
+        return ALL, tuple(score for scores in self.by_cause.values() for score in scores)
+
+
+def layer_of(cause: str) -> str:
+    return cause.partition("/")[0]
+
+
+@cache
+def known() -> Scores:
+    """Return the scores that unstall comes with."""
+    record = json.loads(FILE.read_text("utf-8"))
+    assert record["format"] == FORMAT, FILE
+    return Scores(MappingProxyType({cause: tuple(map(float, found)) for cause, found in record["scores"].items()}))
+
+
+# ---------------------------------------------------------------- the arithmetic
+
+
+def left(whole_ns: float, low_ns: float, high_ns: float) -> tuple[float, float]:
+    """Return the bounds of the time that is left of *whole_ns* once *low_ns* to *high_ns* are saved, above 0."""
+    least = LEAST_LEFT * whole_ns
+    return max(least, whole_ns - high_ns), max(least, whole_ns - low_ns)
+
+
+def score_of(bounds: tuple[float, float], measured: float) -> float:
+    """Return how far *measured* lies outside *bounds*, a logarithm; how deep inside, negative, where it lies there."""
+    low, high = bounds
+    return max(math.log(low / measured), math.log(measured / high))
+
+
+def quantile(scores: Sequence[float], coverage: float = COVERAGE) -> float | None:
+    """Return the score that one more is at most with probability *coverage* or more; None where they are too few to say.
+
+    It is the k-th smallest of n, k = ceil((n + 1) coverage).
+    """
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)  # 10 x 0.9 is 9, and no more
+    return sorted(scores)[rank - 1] if 1 <= rank <= len(scores) else None
+
+
+def widened(bounds: tuple[float, float], by: float) -> tuple[float, float]:
+    """Return *bounds* moved apart by a factor exp(*by*) each; where that turns them around, the middle twice."""
+    low, high = bounds[0] * math.exp(-by), bounds[1] * math.exp(by)
+    return (low, high) if low <= high else (math.sqrt(low * high),) * 2
+
+
+def calibrated(saving: Saving, layer: str, whole_ns: int, scores: Scores) -> Saving:
+    """Return *saving* with bounds that hold what was measured, none below 0 or above *whole_ns*.
+
+    It stays as it is where it is no arithmetic, says that nothing is saved, or the scores are too few.
+    """
+    family, own = scores.of(layer)
+    by = quantile(own)
+    is_claim = saving.basis == "arithmetic" and saving.calibrated is None and saving.high_ns > 0
+    if by is None or not is_claim or whole_ns <= 0:
+        return saving
+    least, most = widened(left(whole_ns, saving.low_ns, saving.high_ns), by)
+    low, high = (min(whole_ns, max(0, round(whole_ns - ns))) for ns in (most, least))
+    return Saving(low, high, saving.basis, Calibrated(COVERAGE, len(own), family, saving.low_ns, saving.high_ns))
+
+
+# ---------------------------------------------------------------- of a report
+
+
+def wholes(ledger: Ledger, mean_step_ns: int, steady_steps: int) -> Mapping[Scope, int]:
+    """Return by scope the time that a saving is taken from, ns of one rank in this run.
+
+    That of every step from the mean steady step; what is saved now and then from the loop; what is saved once from all
+    time that is no steady step, as `Report.start_ns`.
+    """
+    edges = (ledger.step < 0) & np.isin(ledger.phase, (Phase.STARTUP, Phase.SHUTDOWN))
+    return {
+        Scope.STEADY: mean_step_ns,
+        Scope.PERIODIC: int(ledger.ns[~edges].sum()) // len(ledger.wall_R),
+        Scope.STARTUP: max(0, int(ledger.wall_R[0]) - steady_steps * mean_step_ns),
+    }
+
+
+def calibrate(findings: Iterable[Finding], whole_ns: Mapping[Scope, int], scores: Scores) -> tuple[Finding, ...]:
+    """Return the findings with calibrated savings; *whole_ns* as of `wholes`. Their order and time stay."""
+    return tuple(
+        finding
+        if finding.saving is None
+        else replace(finding, saving=calibrated(finding.saving, finding.layer, whole_ns[finding.scope], scores))
+        for finding in findings
+    )
