@@ -1,98 +1,150 @@
-"""How often unstall is right: ``python bench/accuracy.py [--repeats N] [CAUSE ...]``.
+"""How often unstall is right, and how far off what it predicts: ``python bench/accuracy.py [--keep FILE] [--write]``.
 
 Runs the planted trainings of every cause for real, as they stand in its file (`bench/confusion.py` turns their strength).
 Rows of the matrix are what was planted, columns what was named first; then how often the first finding was right and
-named the marked line, how often a healthy script was blamed, and the saving that was claimed beside the one measured
-between `before` and `after`: a step's median wall time, and the CPU time of the training thread in it, which a busy
-machine changes less.
+named the marked line, how often a healthy script was blamed, and by the layer of the cause how far the saving that was
+claimed is from the one measured between `before` and `after`, and how often its bounds hold it: as claimed, and calibrated
+by all other trainings. Each is run before, after, after, before, one training at a time.
+
+--keep FILE holds what was measured, a JSON line a training: what is there is not measured again, but for --again where two
+runs of the same training differed too much to count. --only takes parts of the names of causes. --shard shares the work out
+over machines, each with a file; several files are read by ``--show FILE ...``. --write puts the scores into the package
+(`accounts/calibration.json`), which bounds every prediction from then on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+import unstall
 from unstall import causes
+from unstall.accounts import calibration
 from unstall.model.case import Planted
 from unstall.model.report import Report
-from unstall.readers import recording
-from unstall.testing.confusion import Cell, Outcome, matrix, summary, trained
+from unstall.testing import predicted
+from unstall.testing.confusion import Cell, Outcome, from_row, matrix, summary, to_row, trained
+from unstall.testing.journal import Journal, chosen, sharded
+from unstall.testing.predicted import Claim, Realised, calibration_of, claim_of, table, whole_ms
+
+Plant = tuple[str, Planted]  # key: the cause and the number of its planted training
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One planted training, before and after; *wall_ms* and *cpu_ms* are what a step lost between them, medians."""
-
-    before: Outcome
-    after: Outcome
-    wall_ms: float
-    cpu_ms: float
-
-    @property
-    def claimed_ms(self) -> tuple[float, float] | None:
-        """Bounds of the saving that is claimed for each step, where the planted cause was named first."""
-        numbers = self.before.numbers
-        if self.before.named != self.before.planted or "low_ms" not in numbers:
-            return None
-        return numbers["low_ms"], numbers["high_ms"]
+def plants() -> list[Plant]:
+    return [(f"{cause.id} {n}", planted) for cause in causes.load() for n, planted in enumerate(cause.planted)]
 
 
-def pair_of(cause: str, planted: Planted, folder: Path) -> Pair:
-    cells = (
-        Cell(cause, "planted", planted.before, cause, planted.also, candidate=planted.candidate),
-        Cell(f"{cause} without", "without the fault", planted.after, "", planted.also),
-    )
-    (before, with_it), (after, without) = (trained(cell, folder / str(n)) for n, cell in enumerate(cells))
-    wall, cpu = (of(with_it) - of(without) for of in (step_wall_ms, step_cpu_ms))
-    return Pair(before, after, wall, cpu)
+def run_once(key: str, planted: Planted, has_fault: bool) -> tuple[Outcome, Report]:
+    """Run *planted* with its fault or without it, in a folder of its own, so that no cache outlives the run."""
+    cause = key.partition(" ")[0]
+    if has_fault:
+        cell = Cell(key, "planted", planted.before, cause, planted.also, candidate=planted.candidate)
+    else:
+        cell = Cell(f"{key} without", "without the fault", planted.after, "", planted.also)
+    with tempfile.TemporaryDirectory() as folder:
+        return trained(cell, Path(folder))
 
 
-def step_wall_ms(report: Report) -> float:
-    return report.step_ns.median / 1e6 if report.step_ns else 0.0
+def claimed(report: Report, cause: str) -> Claim | None:
+    """Return what the first finding of *cause* claims; None where there is none, or it claims nothing."""
+    found = next((finding for finding in report.findings if finding.cause == cause), None)
+    return None if found is None else claim_of(report, found)
 
 
-def step_cpu_ms(report: Report) -> float:
-    """Return the training thread's CPU time of the median step after the first few."""
-    rows = recording.read(Path(report.recording)).ranks[0].rows
-    assert rows is not None
-    steps = rows.cpu_ns[rows.steps == 1][3:]
-    return float(np.median(steps)) / 1e6 if steps.size else 0.0
+def measured(key: str, planted: Planted) -> dict[str, object]:
+    """Return the row of one planted training: what was named with the fault and without, and the claim beside the times."""
+    before, report = run_once(key, planted, True)
+    claim = claimed(report, before.planted)
+    after, healthy = run_once(key, planted, False)
+    row: dict[str, object] = {"before": to_row(before), "after": to_row(after), "claim": None}
+    if claim is None:
+        return row
+    healthy_again, again = (run_once(key, planted, has_fault) for has_fault in (False, True))
+    runs = [report, healthy, healthy_again[1], again[1]]
+    first, second, third, fourth = (whole_ms(run, claim.scope) for run in runs)
+    load = max(before.numbers["load"], after.numbers["load"], os.getloadavg()[0])
+    return {**row, "claim": predicted.to_row(Realised(claim, (first, fourth), (second, third), load))}
 
 
-def shown(pairs: list[Pair]) -> str:
-    """Return the matrix, the counts, and how often a claim held what was measured."""
-    outcomes = [seen for pair in pairs for seen in (pair.before, pair.after)]
-    told = [(*pair.claimed_ms, pair.wall_ms) for pair in pairs if pair.claimed_ms is not None and pair.wall_ms > 0]
-    held = sum(low * 0.8 <= wall <= high * 1.25 for low, high, wall in told)
-    claims = f"measured saving within the claimed bounds, a quarter allowed: {held} of {len(told)}"
-    return "\n\n".join((matrix(outcomes), summary(outcomes), claims))
+def outcomes_of(rows: Sequence[Mapping[str, object]]) -> list[Outcome]:
+    seen = [row[which] for row in rows for which in ("before", "after")]
+    return [from_row(one) for one in seen if isinstance(one, dict)]
+
+
+def realised_of(rows: Sequence[Mapping[str, object]]) -> list[Realised]:
+    return [predicted.from_row(row["claim"]) for row in rows if isinstance(row["claim"], dict)]
+
+
+def is_left_out(row: Mapping[str, object]) -> bool:
+    return not all(one.is_sound for one in realised_of([row]))
+
+
+def line_of(row: Mapping[str, object]) -> str:
+    """Return one training's result, a line."""
+    before, after = outcomes_of([row])
+    line = "" if before.line or before.named != before.planted else " (another line)"
+    blamed = f"  without the fault: {', '.join(after.blamed)}" if after.blamed else ""
+    said = "nothing claimed"
+    for one in realised_of([row]):
+        low, high = one.claim.left_ms
+        said = f"{one.claim.whole_ms:.1f} -> {low:.1f} to {high:.1f} ms claimed, {one.measured_ms:.1f} measured"
+        runs = "; ".join(" and ".join(f"{ms:.1f}" for ms in times) for times in (one.before_ms, one.after_ms))
+        said += "" if one.is_sound else f" (left out, two runs each: {runs})"
+    failed = f"  {before.error}{after.error}"
+    return f"{before.key:36} {before.named}{line}: {said}  load {before.numbers['load']:.1f}{blamed}{failed}".rstrip()
+
+
+def shown(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the matrix, the counts, and how the claims came out."""
+    outcomes = outcomes_of(rows)
+    failed = [f"{seen.key}: {seen.error}" for seen in outcomes if seen.error]
+    return "\n\n".join([matrix(outcomes), summary(outcomes), table(realised_of(rows)), *failed])
+
+
+def write(rows: Sequence[Mapping[str, object]]) -> str:
+    """Put the scores of *rows* into the package; return what was done."""
+    about = {
+        "unstall": unstall.__version__,
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+    }
+    made = calibration_of(realised_of(rows), about)
+    calibration.FILE.write_text(json.dumps(made, indent=1) + "\n")
+    return f"{calibration.FILE}: {made['count']} scores"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("causes", nargs="*")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="JSON lines, read and added to")
+    parser.add_argument("--only", nargs="+", default=(), metavar="WORDS")
+    parser.add_argument("--shard", default="1/1", metavar="PART/PARTS")
+    parser.add_argument("--again", action="store_true", help="measure anew what was left out")
+    parser.add_argument("--show", nargs="+", type=Path, metavar="FILE", help="measure nothing, show what is kept")
+    parser.add_argument("--write", action="store_true", help="put the scores into accounts/calibration.json")
     options = parser.parse_args()
-    pairs = []
-    print(f"{'planted':36} {'named first':36} {'claimed ms a step':>20} {'measured wall':>14} {'CPU':>8}   load")
-    for cause in causes.load():
-        if options.causes and cause.id not in options.causes:
-            continue
-        for planted in [planted for planted in cause.planted for _ in range(options.repeats)]:
-            with tempfile.TemporaryDirectory() as folder:
-                pair = pair_of(cause.id, planted, Path(folder))
-            pairs.append(pair)
-            claimed = "-" if pair.claimed_ms is None else "{:.1f} to {:.1f}".format(*pair.claimed_ms)
-            numbers = f"{claimed:>20} {pair.wall_ms:14.1f} {pair.cpu_ms:8.1f}   {pair.before.numbers['load']:.1f}"
-            print(f"{pair.before.planted:36} {pair.before.named:36} {numbers}", flush=True)
-    print(f"\n{shown(pairs)}")
+    if options.show:
+        rows = [row for path in options.show for row in Journal(path).rows.values()]
+    else:
+        journal = Journal(options.keep)
+        mine = sharded(chosen(plants(), options.only, lambda plant: plant[0]), options.shard, lambda plant: plant[0])
+        for key, planted in mine:
+            if key not in journal.rows or (options.again and is_left_out(journal.rows[key])):
+                journal.add(key, measured(key, planted))
+                print(line_of(journal.rows[key]), flush=True)
+        rows = [journal.rows[key] for key, _ in mine]
+    print(f"\n{shown(rows)}")
+    if options.write:
+        print(f"\n{write(rows)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,187 @@
+"""What was claimed of planted trainings beside what was measured without their fault: error, coverage, scores.
+
+A training is run with its fault, without, without and with it, so that a machine that grows slower harms both alike. Times
+are of a mean step, of the loop a step, or of all that is no steady step, by the finding's scope: what the saving is taken
+from (`accounts.calibration.wholes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from unstall.accounts.calibration import FORMAT, layer_of, left, quantile, score_of, wholes, widened
+from unstall.model.finding import Finding, Scope
+from unstall.model.report import Report
+from unstall.testing.confusion import counted
+
+MOST_APART = 0.15  # of two runs of the same training; beyond it the machine was too loud to say what the fault costs
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a finding claims, ms: *low_ms* to *high_ms* saved of *whole_ms*, as the cause's arithmetic gave it."""
+
+    cause: str
+    scope: Scope
+    whole_ms: float
+    low_ms: float
+    high_ms: float
+
+    @property
+    def left_ms(self) -> tuple[float, float]:
+        """Bounds of the time that is left."""
+        return left(self.whole_ms, self.low_ms, self.high_ms)
+
+    @property
+    def middle_ms(self) -> float:
+        return sum(self.left_ms) / 2
+
+
+def whole_ms(report: Report, scope: Scope) -> float:
+    """Return the time that a saving of *scope* is taken from: a step of STEADY and PERIODIC, all of STARTUP."""
+    if report.ledger is None:
+        return 0.0
+    over = report.steps if scope is Scope.PERIODIC else 1
+    return wholes(report.ledger, report.mean_step_ns, report.steady_steps)[scope] / max(1, over) / 1e6
+
+
+def claim_of(report: Report, finding: Finding) -> Claim | None:
+    """Return what *finding* claims before calibration; None where it claims no saving."""
+    if finding.saving is None or not finding.saving.high_ns:
+        return None
+    claimed = finding.saving.claimed
+    over = 1e6 * (max(1, report.steps) if finding.scope is Scope.PERIODIC else 1)
+    whole = whole_ms(report, finding.scope)
+    return Claim(finding.cause, finding.scope, whole, claimed.low_ns / over, claimed.high_ns / over)
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """A claim, and the same time in the runs with the fault and in those without it, ms; *load* of the machine, the largest."""
+
+    claim: Claim
+    before_ms: tuple[float, ...]
+    after_ms: tuple[float, ...]
+    load: float
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.claim.cause)
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether the runs of the same training agree, with the fault and without."""
+        return all(0 < max(times) <= (1 + MOST_APART) * min(times) for times in (self.before_ms, self.after_ms))
+
+    @property
+    def measured_ms(self) -> float:
+        """The time without the fault, on the scale of the run that the claim is of."""
+        return self.claim.whole_ms * _mean(self.after_ms) / _mean(self.before_ms)
+
+    @property
+    def error(self) -> float:
+        """How far the middle of what is claimed to be left lies from what was, a share of it."""
+        return self.claim.middle_ms / self.measured_ms - 1
+
+    @property
+    def score(self) -> float:
+        return score_of(self.claim.left_ms, self.measured_ms)
+
+
+def _mean(times_ms: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, times_ms)) / len(times_ms))
+
+
+def to_row(realised: Realised) -> dict[str, object]:
+    """Return *realised* as what JSON holds."""
+    claim = realised.claim
+    return {**asdict(claim), "scope": claim.scope.value, "before_ms": list(realised.before_ms),
+            "after_ms": list(realised.after_ms), "load": realised.load}  # fmt: skip
+
+
+def from_row(row: Mapping[str, object]) -> Realised:
+    """Return what `to_row` wrote."""
+    before, after = row["before_ms"], row["after_ms"]
+    assert isinstance(before, list) and isinstance(after, list)
+    whole, low, high, load = (float(str(row[name])) for name in ("whole_ms", "low_ms", "high_ms", "load"))
+    claim = Claim(str(row["cause"]), Scope(str(row["scope"])), whole, low, high)
+    return Realised(claim, tuple(map(float, before)), tuple(map(float, after)), load)
+
+
+# ---------------------------------------------------------------- what they say together
+
+
+def scores_of(rows: Iterable[Realised]) -> dict[str, list[float]]:
+    """Return the scores of sound rows by cause, as the calibration file holds them."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.is_sound:
+            found[row.claim.cause].append(round(row.score, 4))
+    return dict(sorted(found.items()))
+
+
+def calibration_of(rows: Sequence[Realised], about: Mapping[str, object]) -> dict[str, object]:
+    """Return the content of the calibration file; *about*: versions and machine."""
+    sound = [row for row in rows if row.is_sound]
+    loads = [round(float(load), 2) for load in np.quantile([row.load for row in sound], (0, 0.5, 1))] if sound else []
+    return {
+        "format": FORMAT,
+        "about": dict(about),
+        "load": loads,
+        "count": len(sound),
+        "left_out": len(rows) - len(sound),
+        "scores": scores_of(rows),
+    }
+
+
+def held_by_others(row: Realised, others: Sequence[Realised]) -> bool | None:
+    """Return whether the bounds hold what *row* measured, widened by the scores of *others*; None where these are too few."""
+    by = quantile([other.score for other in others])
+    if by is None:
+        return None
+    low, high = widened(row.claim.left_ms, by)
+    return low <= row.measured_ms <= high
+
+
+def table(rows: Sequence[Realised]) -> str:
+    """Return error and coverage by family and of all, and below them a line a cause.
+
+    Calibrated coverage is that of each row under the scores of all others, of the same family.
+    """
+    sound = [row for row in rows if row.is_sound]
+    families: defaultdict[str, list[Realised]] = defaultdict(list)
+    for row in sound:
+        families[row.layer].append(row)
+    lines = [
+        f"{'family':14} {'rows':>4} {'error':>6} {'most':>6}  {'claimed bounds hold':24} {'calibrated, by all others':26} factor"
+    ]
+    lines += [_line(name, found) for name, found in sorted(families.items())]
+    lines.append(_line("all", sound))
+    lines.append(f"left out, two runs of the same training differ by over {MOST_APART:.0%}: {len(rows) - len(sound)}")
+    lines.append("")
+    for row in sorted(rows, key=lambda row: row.claim.cause):
+        low, high = row.claim.left_ms
+        after = "" if row.is_sound else "   left out"
+        inside = "inside" if row.score <= 0 else f"outside by {math.expm1(row.score):.0%}"
+        lines.append(
+            f"{row.claim.cause:34} {row.claim.scope.value:8} {row.claim.whole_ms:9.1f} -> {low:8.1f} to {high:8.1f} ms claimed, "
+            f"{row.measured_ms:8.1f} measured: {row.error:+5.0%}  {inside}  load {row.load:.1f}{after}"
+        )
+    return "\n".join(lines)
+
+
+def _line(name: str, rows: Sequence[Realised]) -> str:
+    if not rows:
+        return f"{name:14} {0:4}"
+    off = [abs(row.error) for row in rows]
+    held = counted(sum(row.score <= 0 for row in rows), len(rows))
+    told = [held_by_others(row, [other for other in rows if other is not row]) for row in rows]
+    by = quantile([row.score for row in rows])
+    calibrated = "too few" if None in told else counted(sum(map(bool, told)), len(told))
+    factor = "-" if by is None else f"{math.exp(by):.2f}"
+    return f"{name:14} {len(rows):4} {np.median(off):6.0%} {max(off):6.0%}  {held:24} {calibrated:26} {factor}"
