@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from unstall.causes.compiler.compiled_but_unused import CompiledButUnused
+from unstall.causes.compiler.not_compiled import NotCompiled
 from unstall.causes.kernels.launch_bound import LaunchBound
 from unstall.model.case import Fires
 from unstall.model.finding import Line
 from unstall.model.remedy import CallMethod, Safety, WrapCall
 from unstall.model.run import Place
-from unstall.testing.contract import said_of
+from unstall.testing.contract import found_in, said_of
 
 OWN = {"site": "train.py:9:main", "library": "", "maker": "", "class": "Net", "plain": False}
 PLAIN = {**OWN, "class": "torch.nn.modules.container.Sequential", "plain": True}
@@ -85,3 +86,18 @@ def test_what_was_thrown_away_is_asked_for_where_the_model_is_made(settings, giv
     edits = edits_of(CompiledButUnused(), [PLAIN], "model = nn.Sequential(", facts, lines=())
     wrapped = None if given is None else WrapCall("train.py", 9, PLAIN["class"], "torch.compile", given)
     assert edits == (() if wrapped is None else (wrapped,))
+
+
+@pytest.mark.parametrize(
+    "model, code, edits",
+    [
+        (OWN, "model = Net(3)", (CallMethod("train.py", 9, "Net", "compile"),)),
+        (OWN, "return Net(3)", ()),
+    ],
+)
+def test_a_candidate_carries_the_compilation_that_fix_tries_where_the_line_is_known(model, code, edits):
+    case = next(case for case in NotCompiled.cases if isinstance(case, Fires))
+    tables = {**case.given.tables, "place": lambda text: Line("train.py", 9, "", code)}
+    given = replace(case.given, facts={**case.given.facts, "model:0": model}, tables=tables)
+    (candidate,) = found_in(NotCompiled(), replace(case, given=given))
+    assert tuple(edit for remedy in candidate.remedies for edit in remedy.edits) == edits

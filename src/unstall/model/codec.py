@@ -312,6 +312,7 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
         "title": candidate.title,
         "where": _where(candidate.where),
         "because": candidate.because,
+        "remedies": [remedy_to_json(remedy) for remedy in candidate.remedies],
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from unstall.model.ledger import Activity, Basis, Device, Phase
+from unstall.model.remedy import Remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +198,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that may cost time, unproved: no time of its own."""
+    """A setting that may cost time, unproved: no time of its own.
+
+    Attributes:
+        remedies: what a trial may show to be faster, the safest first; none where there is only advice, which is in *because*.
+    """
 
     cause: str
     title: str
     where: Where
     because: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

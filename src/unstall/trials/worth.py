@@ -43,13 +43,20 @@ class Asked:
     skip: Collection[str] = ()
     done: Collection[str] = ()
 
+    def wants(self, cause: str) -> bool:
+        """Return whether remedies of *cause* are to be tried."""
+        return (not self.only or cause in self.only) and cause not in self.skip
+
 
 def worth_trying(report: Report, asked: Asked) -> tuple[tuple[Worth, ...], tuple[Untried, ...]]:
-    """Return the remedies of the report's faults that are worth a trial, the largest gain first, and why others are not."""
+    """Return the remedies of the report's faults that are worth a trial, the largest gain first, and why others are not.
+
+    Those of candidates come last: nothing is claimed of them.
+    """
     worth: list[Worth] = []
     untried: list[Untried] = []
     for finding, remedies in zip(report.findings, report.remedies, strict=False):
-        if not finding.fault or (asked.only and finding.cause not in asked.only) or finding.cause in asked.skip:
+        if not finding.fault or not asked.wants(finding.cause):
             continue
         measure = measure_of(finding)
         low, high = predicted(report, finding, measure)
@@ -63,7 +70,17 @@ def worth_trying(report: Report, asked: Asked) -> tuple[tuple[Worth, ...], tuple
                 worth.append(Worth(finding.cause, place(finding.where), remedy, measure, low, high))
         if not remedies:
             untried.append(Untried(finding.cause, place(finding.where), finding.title, "no remedy is known for it"))
-    return tuple(sorted(worth, key=lambda one: -(one.predicted_high or 1.0))), tuple(untried)
+    worth.sort(key=lambda one: -(one.predicted_high or 1.0))
+    for candidate in report.candidates:
+        where = place(candidate.where)
+        for remedy in candidate.remedies if asked.wants(candidate.cause) else ():
+            if remedy.id in asked.done:
+                continue
+            if why := _why_not(remedy, asked, None):
+                untried.append(Untried(candidate.cause, where, remedy.title, why))
+            else:
+                worth.append(Worth(candidate.cause, where, remedy, Measure.STEP, None, None))
+    return tuple(worth), tuple(untried)
 
 
 def measure_of(finding: Finding) -> Measure:

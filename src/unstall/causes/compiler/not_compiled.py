@@ -9,7 +9,8 @@ Each operation reads its tensors from memory and writes a new one; the backward 
 `torch.compile` writes one kernel for the chain, which goes through memory once.
 
 ## How it is told
-It is a candidate, never a finding: what compiling gives shows only in a trial. It is looked at only where nothing was
+It is a candidate, never a finding: what compiling gives shows only in a trial, which `unstall fix` makes where the recording
+tells which line makes the model. It is looked at only where nothing was
 compiled or asked to be, on a CPU, and a C++ compiler is there, which Inductor needs.
 
 Stack samples tell the lines of the forward pass. Half of the computing time on lines of the user's own that do arithmetic
@@ -33,10 +34,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from unstall.causes._cause import Cause
+from unstall.causes._models import compiling
 from unstall.causes.compiler._uncompiled import PASSES
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Line
 from unstall.model.ledger import Activity, Ledger, Phase
+from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import HotLine, Tables
 
@@ -123,9 +126,8 @@ class NotCompiled(Cause):
     planted = (
         Planted(
             before=_PLANTED.format(mark="  # <- fault", compile="", steps=1300),
-            after=_PLANTED.format(mark="", compile="net.compile()\n", steps=300),
+            after=_PLANTED.format(mark="", compile="net.compile()\n", steps=1300),
             also=frozenset({"compiler/cold-cache", "kernels/too-few-threads"}),
-            edited=False,
             candidate=True,
         ),
     )
@@ -157,7 +159,15 @@ class NotCompiled(Cause):
             spent.hottest,
             "Put `model.compile()` behind the line that makes the model, and measure; five seconds of compiling are paid "
             f"back after about {steps:.2g} steps.",
+            tuple(self._tried(run, tables)),
         )
+
+    def _tried(self, run: Run, tables: Tables) -> Iterator[Remedy]:
+        """Yield the compilation of the model, where it is known which line makes it: `unstall fix` tries it."""
+        edits = compiling(run, tables)
+        if edits:
+            why = "fused kernels add in another order, so losses differ by rounding"
+            yield Remedy(f"{self.id}#compile", "compile the model", Safety.SAME_MATH, edits, (), why)
 
 
 @dataclass(frozen=True, slots=True)
