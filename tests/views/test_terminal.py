@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from unstall.model.finding import Evidence
+from unstall.model.finding import Calibrated, Evidence, Saving
 from unstall.model.report import RankSummary, Report
 from unstall.model.run import Facts, Sensor
 from unstall.views import terminal
 from unstall.views._glyphs import fit
 
 WIDTHS = (60, 100, 160)
+MS = 1_000_000
 
 
 def flat(page: str) -> str:
@@ -206,6 +207,25 @@ def test_an_estimate_is_called_one_and_safety_is_said_in_plain_words(samples):
     assert "environment variable OMP_NUM_THREADS" in said
     assert "saves up to 30 ms a step, up to 1.88x faster · differs only in rounding" in said
     assert "Train in bfloat16 (by hand) changes the training" in said
+
+
+@pytest.mark.parametrize(
+    ("family", "which"), [("data", "17 planted trainings of data causes"), ("all", "17 planted trainings")]
+)
+def test_calibrated_bounds_are_shown_and_what_they_rest_on(samples, family, which):
+    plain = samples["starved"]
+    first, *others = plain.findings
+    saving = Saving(110 * MS, 178 * MS, "arithmetic", Calibrated(0.9, 17, family, 150 * MS, 168 * MS))
+    report = replace(plain, findings=(replace(first, saving=saving), *others))
+    short, long = page(report), page(report, verbose=True)
+    assert "predicted: saves 110-178 ms a step, 1.85-3.9x faster" in short
+    assert "predictions: 90 % of planted trainings lie within" in short
+    assert "by arithmetic alone" not in short
+    assert f"90 % of {which} lie within; by arithmetic alone: saves 150-168 ms a step, 2.7-3.4x faster" in long
+
+
+def test_bounds_that_are_not_calibrated_claim_no_coverage(samples):
+    assert "lie within" not in page(samples["starved"], verbose=True)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unstall.model.finding import Candidate, Evidence, Finding, Line, Scope
+from unstall.model.finding import Calibrated, Candidate, Evidence, Finding, Line, Scope
 from unstall.model.ledger import Basis
 from unstall.model.remedy import (
     AddCall,
@@ -198,6 +199,8 @@ def _remedy(remedy: Remedy, finding: Finding | None, report: Report, verbose: bo
     parts.append(f"{safety} ({remedy.why})" if remedy.why else safety)
     text.append("\n" + " · ".join(parts), "yellow" if remedy.safety is Safety.CHANGES_TRAINING else "")
     if verbose:
+        if finding is not None and finding.saving is not None and finding.saving.calibrated is not None:
+            text.append(f"\n{_calibrated(finding, finding.saving.calibrated, report)}", "dim")
         for edit in remedy.edits:
             text.append(f"\n{_edit(edit)}", "dim")
         for knob in remedy.knobs:
@@ -208,6 +211,15 @@ def _remedy(remedy: Remedy, finding: Finding | None, report: Report, verbose: bo
     grid.add_column()
     grid.add_row(Text("→", "green"), text)
     return grid
+
+
+def _calibrated(finding: Finding, by: Calibrated, report: Report) -> str:
+    """Return what the predicted bounds rest on, and what the cause's arithmetic said by itself."""
+    saving = finding.saving
+    assert saving is not None
+    family = f"{words.count(by.of, 'planted training')}{'' if by.family == 'all' else f' of {by.family} causes'}"
+    alone = saved(replace(finding, saving=saving.claimed), report)
+    return f"{words.share(by.coverage)} of {family} lie within; by arithmetic alone: {alone}"
 
 
 def _edit(edit: Edit) -> str:

@@ -296,6 +296,9 @@ def _trust(report: Report, verbose: bool) -> Iterator[str]:
         yield f"cost of the profiler: not known{how}"
     if report.machine_load:
         yield f"machine: {report.machine_load}"
+    savings = [finding.saving for finding, tried in _faults(report) if tried and finding.saving is not None]
+    if coverage := [saving.calibrated.coverage for saving in savings if saving.calibrated is not None]:
+        yield f"predictions: {words.share(min(coverage))} of planted trainings lie within"
 
 
 def _could_have_looked(report: Report) -> tuple[Abstained, ...]:
