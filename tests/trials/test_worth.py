@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fixes import FUSED, WORKERS, a_report
 
-from unstall.model.finding import Candidate, Finding, Line, Saving, Scope, Weight
+from unstall.model.finding import Calibrated, Candidate, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Basis
 from unstall.model.remedy import CallMethod, Remedy, Safety
 from unstall.model.report import Share
@@ -54,3 +54,19 @@ def test_what_a_candidate_carries_obeys_what_was_asked():
     risky = replace(CANDIDATE, remedies=(replace(WORKERS, id="compiler/not-compiled#x"),))
     _, untried = worth_trying(report(risky), Asked(ALL))
     assert [one.because for one in untried] == ["it changes the training; --allow changes-training lets it be tried"]
+
+
+def test_calibrated_bounds_are_predicted_and_neither_order_nor_worth_goes_by_them():
+    little = replace(
+        FINDING, cause="data/little", saving=Saving(0, 60 * MS, "arithmetic", Calibrated(0.9, 9, "data", 0, MS))
+    )
+    most = replace(FINDING, saving=Saving(0, 50 * MS, "arithmetic", Calibrated(0.9, 9, "all", 10 * MS, 20 * MS)))
+    workers = replace(WORKERS, id="data/little#workers", safety=Safety.SAME_BITS)
+    made = replace(report(), findings=(little, most), remedies=((workers,), (FUSED,)), candidates=())
+    worth, untried = worth_trying(made, Asked(ALL))
+    assert [(one.remedy, one.predicted_low, one.predicted_high) for one in worth] == [(FUSED, 1.0, 2.0)]
+    assert [one.because for one in untried] == ["it would gain under 2%"]
+    more = replace(little, saving=Saving(0, 60 * MS, "arithmetic", Calibrated(0.9, 9, "data", 0, 10 * MS)))
+    worth, _ = worth_trying(replace(made, findings=(more, most)), Asked(ALL))
+    assert [one.remedy for one in worth] == [FUSED, workers]
+    assert worth[1].predicted_high > worth[0].predicted_high

@@ -22,7 +22,7 @@ from unstall.pipeline.pairs import Pair, Pairs
 from unstall.pipeline.proving import MOST_SHARE, Clock, Length, length_of, tell
 from unstall.pipeline.trial import Ask, Bench
 from unstall.readers import recording as reader
-from unstall.trials.worth import measure_of, place, predicted
+from unstall.trials.worth import claimed, measure_of, place
 
 BUDGET_SHARE = 1 / 4  # of the budget, for all bounds together
 LEAST_SHARE = 0.02  # of the step; a layer that takes less cannot give more
@@ -283,7 +283,7 @@ class Bounding:
             yield f"No bound was measured: neither the input nor checkpoints take {LEAST_SHARE:.0%} of a step."
         for finding in self.report.findings:
             bound = bounds.get(_layer_of(finding))
-            _, high = predicted(self.report, finding, Measure.STEP)
+            _, high = claimed(self.report, finding, Measure.STEP)
             if bound is not None and bound.alone is not None and high is not None and high > bound.alone.high:
                 yield (
                     f"{finding.cause} ({place(finding.where)}) predicts up to {high:.2f}x, more than a free {bound.layer} gives "

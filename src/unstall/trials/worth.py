@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from unstall.model.finding import Environment, Finding, Line, Operator, Scope, Where
+from unstall.model.finding import Environment, Finding, Line, Operator, Saving, Scope, Where
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.report import Report
 from unstall.model.trial import Measure, Untried
@@ -51,26 +51,28 @@ class Asked:
 def worth_trying(report: Report, asked: Asked) -> tuple[tuple[Worth, ...], tuple[Untried, ...]]:
     """Return the remedies of the report's faults that are worth a trial, the largest gain first, and why others are not.
 
+    What is worth a trial goes by what the cause's arithmetic claims: calibrated bounds reach far for small gains as well.
     Those of candidates come last: nothing is claimed of them.
     """
-    worth: list[Worth] = []
+    gains: list[tuple[float, Worth]] = []
     untried: list[Untried] = []
     for finding, remedies in zip(report.findings, report.remedies, strict=False):
         if not finding.fault or not asked.wants(finding.cause):
             continue
         measure = measure_of(finding)
         low, high = predicted(report, finding, measure)
+        _, most = claimed(report, finding, measure)
         for remedy in remedies:
-            why = _why_not(remedy, asked, high)
+            why = _why_not(remedy, asked, most)
             if remedy.id in asked.done:
                 continue
             if why:
                 untried.append(Untried(finding.cause, place(finding.where), remedy.title, why))
             else:
-                worth.append(Worth(finding.cause, place(finding.where), remedy, measure, low, high))
+                gains.append((most or 1.0, Worth(finding.cause, place(finding.where), remedy, measure, low, high)))
         if not remedies:
             untried.append(Untried(finding.cause, place(finding.where), finding.title, "no remedy is known for it"))
-    worth.sort(key=lambda one: -(one.predicted_high or 1.0))
+    worth = [one for _, one in sorted(gains, key=lambda gain: -gain[0])]
     for candidate in report.candidates:
         where = place(candidate.where)
         for remedy in candidate.remedies if asked.wants(candidate.cause) else ():
@@ -89,10 +91,21 @@ def measure_of(finding: Finding) -> Measure:
 
 
 def predicted(report: Report, finding: Finding, measure: Measure) -> tuple[float | None, float | None]:
-    """Return the claimed speed-up (low, high) of the measured time; None where nothing is claimed."""
-    if finding.saving is None:
+    """Return the predicted speed-up (low, high) of the measured time, calibrated; None where nothing is claimed."""
+    return _speedups(report, finding, finding.saving, measure)
+
+
+def claimed(report: Report, finding: Finding, measure: Measure) -> tuple[float | None, float | None]:
+    """Return the same by the cause's arithmetic alone."""
+    return _speedups(report, finding, finding.saving and finding.saving.claimed, measure)
+
+
+def _speedups(
+    report: Report, finding: Finding, saving: Saving | None, measure: Measure
+) -> tuple[float | None, float | None]:
+    if saving is None:
         return None, None
-    low, high = finding.saving.low_ns, finding.saving.high_ns
+    low, high = saving.low_ns, saving.high_ns
     if finding.scope is Scope.STEADY:
         whole = report.mean_step_ns
     elif measure is Measure.START:
