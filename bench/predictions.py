@@ -2,9 +2,10 @@
 
 For the planted data causes whose remedy is an edit: the training with the fault is recorded, what is advised first is
 carried out in its source, and that is recorded too. *predicted* is the step less the middle of the claimed saving, or
-what the finding's arithmetic says; the bounds are those of the saving. A fault of the start, or of now and then, saves in
-the whole loop, so for it the loop's time over its steps stands for the step. --keep, --shard and --only are those of
-`bench/confusion.py`.
+what the finding's arithmetic says; the bounds are those of the saving, as claimed and as calibrated by the trainings of
+`bench/accuracy.py`, of which these are other strengths: whether calibration carries over shows here. A fault of the start,
+or of now and then, saves in the whole loop, so for it the loop's time over its steps stands for the step. --keep, --shard
+and --only are those of `bench/confusion.py`.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ PREDICTED = "predicted step with"  # how the evidence of such a number begins
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a finding says the step will be, ms: the middle and the bounds; *now_ms* is what they were taken from."""
+    """What a finding says the step will be, ms, taken from *now_ms*: the middle, and the bounds claimed and calibrated."""
 
     now_ms: float
     middle_ms: float
-    low_ms: float
-    high_ms: float
+    claimed_ms: tuple[float, float]
+    calibrated_ms: tuple[float, float] | None
 
 
 def cells() -> list[Cell]:
@@ -68,10 +69,13 @@ def predicted(report: Report, finding: Finding) -> Predicted | None:
     if finding.saving is None:
         return None
     over = 1e6 if finding.scope is Scope.STEADY else 1e6 * max(1, report.steps)
-    now, most, least = step_ms(report, finding), finding.saving.high_ns / over, finding.saving.low_ns / over
+    now = step_ms(report, finding)
+    claim, widened = (
+        (now - saving.high_ns / over, now - saving.low_ns / over) for saving in (finding.saving.claimed, finding.saving)
+    )
     told = [one.value / 1e6 for one in finding.evidence if one.what.startswith(PREDICTED)]
-    middle = told[0] if told and finding.scope is Scope.STEADY else now - (most + least) / 2
-    return Predicted(now, middle, now - most, now - least)
+    middle = told[0] if told and finding.scope is Scope.STEADY else sum(claim) / 2
+    return Predicted(now, middle, claim, widened if finding.saving.calibrated is not None else None)
 
 
 def measured(cell: Cell, rounds: int) -> dict[str, object]:
@@ -93,8 +97,8 @@ def measured(cell: Cell, rounds: int) -> dict[str, object]:
             fixed = Cell(cell.key, cell.group, source, "", steps=cell.steps)
             steps.append(step_ms(trained(fixed, Path(name))[1], finding))
     return {
-        "advised": remedy.title, "now_ms": said.now_ms, "predicted_ms": said.middle_ms, "low_ms": said.low_ms,
-        "high_ms": said.high_ms, "measured_ms": float(np.median(steps)), "load": os.getloadavg()[0],
+        "advised": remedy.title, "now_ms": said.now_ms, "predicted_ms": said.middle_ms, "claimed_ms": said.claimed_ms,
+        "calibrated_ms": said.calibrated_ms, "measured_ms": float(np.median(steps)), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
@@ -104,16 +108,26 @@ def number(row: Mapping[str, object], name: str) -> float:
     return float(value)
 
 
+def bounds_of(row: Mapping[str, object], name: str) -> tuple[float, float] | None:
+    """Return the bounds of the step that a row holds; None where they were not calibrated."""
+    value = row[name]
+    if value is None:
+        return None
+    assert isinstance(value, (list, tuple))
+    low, high = value
+    return float(low), float(high)
+
+
 def line_of(row: Mapping[str, object]) -> str:
     if not row["advised"]:
         return f"{row['key']!s:42} {row['why']}"
-    now, said, low, high, then, load = (
-        number(row, name) for name in ("now_ms", "predicted_ms", "low_ms", "high_ms", "measured_ms", "load")
-    )
-    off = said / then - 1
+    now, said, then, load = (number(row, name) for name in ("now_ms", "predicted_ms", "measured_ms", "load"))
+    claim, widened = bounds_of(row, "claimed_ms"), bounds_of(row, "calibrated_ms")
+    assert claim is not None
+    within = "" if widened is None else f"; calibrated {widened[0]:.1f} to {widened[1]:.1f}"
     return (
-        f"{row['key']!s:42} {now:7.1f} -> {said:6.1f} ({low:.1f} to {high:.1f}) ms predicted, {then:6.1f} measured: "
-        f"{off:+5.0%}  load {load:.1f}  {row['advised']}"
+        f"{row['key']!s:42} {now:7.1f} -> {said:6.1f} ({claim[0]:.1f} to {claim[1]:.1f}{within}) ms predicted, "
+        f"{then:6.1f} measured: {said / then - 1:+5.0%}  load {load:.1f}  {row['advised']}"
     )
 
 
@@ -124,12 +138,12 @@ def summary(rows: Sequence[Mapping[str, object]]) -> str:
         return "nothing was advised"
     off = [abs(number(row, "predicted_ms") / number(row, "measured_ms") - 1) for row in told]
     lines = [f"median error {np.median(off):.0%} of the measured step, over {len(told)} of {len(rows)} trainings"]
-    for noise in (0.0, 0.05):
-        held = sum(
-            number(row, "low_ms") * (1 - noise) <= number(row, "measured_ms") <= number(row, "high_ms") * (1 + noise)
-            for row in told
-        )
-        lines.append(f"measured within the predicted bounds, {noise:.0%} allowed: {counted(held, len(told))}")
+    for name in ("claimed_ms", "calibrated_ms"):
+        bounded = [(bounds, number(row, "measured_ms")) for row in told if (bounds := bounds_of(row, name)) is not None]
+        for noise in (0.0, 0.05) if bounded else ():
+            held = sum(low * (1 - noise) <= then <= high * (1 + noise) for (low, high), then in bounded)
+            which = name.removesuffix("_ms")
+            lines.append(f"measured within the {which} bounds, {noise:.0%} allowed: {counted(held, len(bounded))}")
     return "\n".join(lines)
 
 
