@@ -99,7 +99,8 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
     if planted is not None:
         numbers["share"] = planted.share
         if planted.saving is not None and planted.scope is Scope.STEADY:
-            numbers |= {"low_ms": planted.saving.low_ns / 1e6, "high_ms": planted.saving.high_ns / 1e6}
+            claimed = planted.saving.claimed
+            numbers |= {"low_ms": claimed.low_ns / 1e6, "high_ms": claimed.high_ns / 1e6}
     outcome = Outcome(
         cell.key,
         cell.group,
