@@ -35,7 +35,7 @@ from unstall.model.finding import (
     Weight,
 )
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import Knob, Remedy, RemoveCall, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import Knob, Remedy, RemoveCall, Safety, SetEnvironment, SetKeyword, Switch
 from unstall.model.report import Job, RankSummary, Report, Share, StepTimes
 from unstall.model.run import Facts, Sensor
 
@@ -54,6 +54,10 @@ REMEDY = st.builds(
     st.lists(EDIT, max_size=3).map(tuple),
     st.lists(st.builds(Knob, st.text(), COUNT, COUNT, COUNT, st.text()), max_size=2).map(tuple),
     st.text(),
+    st.none()
+    | st.builds(
+        Switch, st.text(), st.lists(st.text()).map(tuple), st.lists(SCALAR).map(tuple), st.floats(allow_nan=False)
+    ),
 )
 
 
@@ -102,6 +106,8 @@ def test_a_foreign_edit_is_refused(record, why):
         ({"edits": {}}, "list"),
         ({"knobs": [{"keyword": "n"}]}, "missing"),
         ({"id": None}, "id"),
+        ({"switch": {"sets": "f", "reads": "g", "on": []}}, "list"),
+        ({"switch": {"sets": "f", "reads": [], "on": [], "every_steps": "1"}}, "every_steps"),
     ],
 )
 def test_a_foreign_remedy_is_refused(change, why):

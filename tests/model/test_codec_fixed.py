@@ -15,7 +15,7 @@ from unstall.model.codec_fixed import (
     ratio_from_json,
     untried_from_json,
 )
-from unstall.model.trial import Bound, Ratio
+from unstall.model.trial import Bound, Outlook, Ratio, Screening, Tried, Verdict
 
 KEYS = [
     "format", "command", "interrupted", "noise", "measure", "total", "hours", "proofs", "kept", "untried", "patch",
@@ -26,6 +26,13 @@ KEYS = [
 
 @pytest.mark.parametrize("proof", EVERYTHING.proofs, ids=lambda proof: proof.verdict.name)
 def test_a_proof_comes_back_as_it_was_through_text(proof):
+    assert proof_from_json(json.loads(json.dumps(proof_to_json(proof)))) == proof
+
+
+def test_a_screening_comes_back_with_its_proof():
+    tried = (Tried(1, 0.99), Tried(2, 1.01))
+    screening = Screening(Outlook.FUTILE, Ratio(1.01, 1.0, 1.015, 8), 24, 7, tried, "")
+    proof = replace(KEPT, verdict=Verdict.NO_EFFECT, ratio=None, screening=screening)
     assert proof_from_json(json.loads(json.dumps(proof_to_json(proof)))) == proof
 
 
@@ -65,6 +72,9 @@ def test_what_was_left_untried_comes_back():
         ("tried", [{"value": 2.5, "ratio": 1.0}]),
         ("equality", {"how": "BITS", "held": 1, "because": ""}),
         ("equality", None),  # FASTER needs one that held
+        ("ratio", None),  # and pairs
+        ("screening", {"outlook": "FUTILE", "ratio": None, "blocks": 0, "seed": 0, "tried": [], "because": ""}),
+        ("screening", "futile"),
         ("pays_after", 2.5),
         ("predicted_low", "2"),
         ("cause", 3),
@@ -92,4 +102,5 @@ def test_a_proof_of_a_remedy_that_is_none_is_refused():
 
 
 def test_no_ratio_is_written_as_null_and_is_no_ratio_again():
-    assert ratio_from_json(proof_to_json(replace(KEPT, ratio=None))["ratio"]) is None
+    undone = replace(KEPT, ratio=None, verdict=Verdict.NO_EFFECT)
+    assert ratio_from_json(proof_to_json(undone)["ratio"]) is None

@@ -29,6 +29,7 @@ from unstall.model.remedy import (
     SetKeyword,
     WrapCall,
 )
+    Switch,
 
 if TYPE_CHECKING:
     from unstall.model.finding import Calibrated, Candidate, Finding, Saving, Where
@@ -93,7 +94,7 @@ def _keyword(pair: object) -> tuple[str, object]:
 
 
 def remedy_to_json(remedy: Remedy) -> dict[str, object]:
-    """Return ``{"id", "title", "safety", "edits", "knobs", "why"}``."""
+    """Return ``{"id", "title", "safety", "edits", "knobs", "why", "switch"}``; ``switch`` is null where there is none."""
     return {
         "id": remedy.id,
         "title": remedy.title,
@@ -105,6 +106,7 @@ def remedy_to_json(remedy: Remedy) -> dict[str, object]:
 
 
 def remedy_from_json(record: object) -> Remedy:
+        "switch": None if remedy.switch is None else asdict(remedy.switch),
     """Return the remedy that `remedy_to_json` wrote.
 
     Raises:
@@ -116,7 +118,14 @@ def remedy_from_json(record: object) -> Remedy:
         raise NotAPlan(f"The safety of a remedy is one of {', '.join(Safety.__members__)}, not {safety!r}.")
     edits = tuple(edit_from_json(edit) for edit in _items(fields.pop("edits", ()), "edits"))
     knobs = tuple(_made(Knob, _fields(knob, "knob")) for knob in _items(fields.pop("knobs", ()), "knobs"))
-    return _made(Remedy, {**fields, "safety": Safety[str(safety)], "edits": edits, "knobs": knobs})
+    given = fields.pop("switch", None)  # absent in what an earlier version wrote
+    switch = None if given is None else _switch(_fields(given, "switch"))
+    return _made(Remedy, {**fields, "safety": Safety[str(safety)], "edits": edits, "knobs": knobs, "switch": switch})
+
+
+def _switch(fields: dict[str, object]) -> Switch:
+    tuples: dict[str, object] = {name: tuple(_items(fields[name], name)) for name in ("reads", "on") if name in fields}
+    return _made(Switch, {**fields, **tuples})
 
 
 def plan_to_json(remedies: Sequence[Remedy]) -> dict[str, object]:
@@ -347,14 +356,14 @@ def _made(kind: type[_Kind], fields: dict[str, object]) -> _Kind:
 
 
 def _fits(value: object, annotation: str) -> bool:
-    """Return whether a JSON value is of the annotated type; containers and enumerations were read before."""
+    """Return whether a JSON value is of the annotated type; containers, records and enumerations were read before."""
     if annotation == "Scalar":
         return value is None or isinstance(value, (bool, int, float, str))
     if annotation in ("tuple[Scalar, ...]", "tuple[str, ...]"):
         one = annotation.removeprefix("tuple[").partition(",")[0]
         return isinstance(value, tuple) and all(_fits(each, one) for each in value)
-    plain = {"str": str, "int": int, "bool": bool, "None": type(None)}
+    plain = {"str": str, "int": int, "bool": bool, "float": float, "None": type(None)}
     kinds = [plain.get(name.strip()) for name in annotation.split("|")]
     if None in kinds:
-        return isinstance(value, (tuple, Enum))
+        return isinstance(value, (tuple, Enum, Switch)) or (value is None and type(None) in kinds)
     return type(value) in kinds

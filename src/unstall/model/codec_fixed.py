@@ -13,7 +13,20 @@ from typing import NoReturn, TypeVar
 
 from unstall.model.codec import remedy_from_json, remedy_to_json, report_to_json
 from unstall.model.errors import UnstallError
-from unstall.model.trial import Bound, Compared, Equality, Fixed, Measure, Proof, Ratio, Tried, Untried, Verdict
+from unstall.model.trial import (
+    Bound,
+    Compared,
+    Equality,
+    Fixed,
+    Measure,
+    Outlook,
+    Proof,
+    Ratio,
+    Screening,
+    Tried,
+    Untried,
+    Verdict,
+)
 
 FIX_FORMAT = "unstall-fix/1"
 _Enum = TypeVar("_Enum", bound=Enum)
@@ -87,6 +100,19 @@ def proof_to_json(proof: Proof) -> dict[str, object]:
         "pays_after": proof.pays_after,
         "discarded": proof.discarded,
         "because": proof.because,
+        "screening": None if proof.screening is None else screening_to_json(proof.screening),
+    }
+
+
+def screening_to_json(screening: Screening) -> dict[str, object]:
+    """Return the fields of what blocks inside one process showed; ``pairs`` of its ratio are its rounds."""
+    return {
+        "outlook": screening.outlook.name,
+        "ratio": ratio_to_json(screening.ratio),
+        "blocks": screening.blocks,
+        "seed": screening.seed,
+        "tried": [asdict(tried) for tried in screening.tried],
+        "because": screening.because,
     }
 
 
@@ -115,6 +141,7 @@ def proof_from_json(record: object) -> Proof:
             pays_after=None if given.any("pays_after") is None else given.count("pays_after"),
             discarded=given.count("discarded"),
             because=given.text("because"),
+            screening=_screening(given.any("screening")),
         )
     except ValueError as error:
         raise NotAProof(f"A proof contradicts itself: {error}.") from None
@@ -158,6 +185,20 @@ def _equality(record: object) -> Equality | None:
         raise NotAProof(f"Whether an equality held is expected to be true or false, not {held!r}.")
     told = not (isinstance(record, dict) and record.get("told") is False)
     return Equality(given.member("how", Compared), held, given.text("because"), told)
+
+
+def _screening(record: object) -> Screening | None:
+    if record is None:
+        return None
+    given = _Given(record, "screening")
+    return Screening(
+        outlook=given.member("outlook", Outlook),
+        ratio=ratio_from_json(given.any("ratio")),
+        blocks=given.count("blocks"),
+        seed=given.count("seed"),
+        tried=tuple(_tried(one) for one in given.items("tried")),
+        because=given.text("because"),
+    )
 
 
 def _tried(record: object) -> Tried:

@@ -213,3 +213,25 @@ class Remedy:
     edits: tuple[Edit, ...] = ()
     knobs: tuple[Knob, ...] = ()
     why: str = ""
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """What turns a remedy on and off between two steps of one running training: a setting of the whole process.
+
+    Only what takes effect at the next operation can be switched, and has left nothing behind when it is switched back.
+
+    Attributes:
+        sets: dotted import path of a function that sets it, called with *on*; or of an attribute, where *reads* is empty.
+        reads: import paths of functions that tell what *sets* is to be called with to put it back: one for each argument,
+            or one that returns a tuple of all.
+        on: the arguments with the remedy; of a remedy with a knob, its predicted value is one of them.
+        every_steps: steps between two occurrences of what the remedy avoids; 1 where each step has it.
+    """
+
+    sets: str
+    reads: tuple[str, ...]
+    on: tuple[Scalar, ...]
+    every_steps: float = 1.0
+
+
+        switch: what does the same as *edits* in a running training; None where nothing does.
+    switch: Switch | None = None

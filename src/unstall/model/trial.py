@@ -39,6 +39,25 @@ class Measure(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Steps of one running training during which one arm held.
+
+    Attributes:
+        arm: 0 is the run as it is; first: number of its first step that counts, from 1; those just after the switch do not.
+        steps: that count; wall_ns: what they took together.
+    """
+
+    arm: int
+    first: int
+    steps: int
+    wall_ns: int
+
+    @property
+    def mean_step_ns(self) -> float:
+        return self.wall_ns / self.steps
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """What a trial kept of its training, for comparison with another's.
 
@@ -56,6 +75,7 @@ class Captured:
         through_loader: whether a DataLoader gave the batches; without one there is no epoch boundary to pass.
         notes: what could not be reached or kept, in words.
         ablated: by what was taken away for a bound: batches given again, or checkpoints not written; 0 where nothing was.
+        blocks: of a screening, in order; not_switched: why its arms did not hold, or "".
     """
 
     losses_L: NDArray[np.float64]
@@ -71,6 +91,8 @@ class Captured:
     through_loader: bool = True
     notes: tuple[str, ...] = ()
     ablated: Mapping[str, int] = field(default_factory=dict)
+    blocks: tuple[Block, ...] = ()
+    not_switched: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +187,37 @@ class Tried:
     ratio: float
 
 
+class Outlook(str, Enum):
+    """What a screening says of a remedy; none of it is proved."""
+
+    PROMISING = "promising"  # a gain shows: fresh pairs are made
+    FUTILE = "futile"  # its gain is surely below what pays: no pairs are made
+    NOT_TOLD = "not told"  # fresh pairs are made, as without a screening
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """What blocks inside one running training, without and with the remedy in turns, show of it.
+
+    Attributes:
+        ratio: of the best value, over the rounds of neighbouring blocks (its `pairs`); None where there are too few.
+        blocks: that were compared. seed: of the order of the blocks.
+        tried: values of the knob, each by its rounds; empty without a knob.
+        because: why nothing is told, or "".
+    """
+
+    outlook: Outlook
+    ratio: Ratio | None = None
+    blocks: int = 0
+    seed: int = 0
+    tried: tuple[Tried, ...] = ()
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if self.outlook is not Outlook.NOT_TOLD and self.ratio is None:
+            raise ValueError(f"a screening that says {self.outlook.value} has a ratio")
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What the trials of one remedy show.
@@ -178,9 +231,10 @@ class Proof:
         pays_after: steps after which a dearer start has paid itself back; None where the start is not dearer.
         discarded: trials left out because the machine was disturbed.
         because: what the verdict rests on, or what it would take; "" where the ratio says it all.
+        screening: what came before the pairs, or in their place; None where there was none. None of it enters *ratio*.
 
     Raises:
-        ValueError: FASTER without an equality that held.
+        ValueError: FASTER without an equality that held, or without pairs.
     """
 
     cause: str
@@ -199,10 +253,13 @@ class Proof:
     pays_after: int | None = None
     discarded: int = 0
     because: str = ""
+    screening: Screening | None = None
 
     def __post_init__(self) -> None:
         if self.verdict is Verdict.FASTER and (self.equality is None or not self.equality.held):
             raise ValueError(f"{self.remedy.id}: nothing is called faster that did not train the same")
+        if self.verdict is Verdict.FASTER and self.ratio is None:
+            raise ValueError(f"{self.remedy.id}: nothing is called faster without pairs")
 
 
 @dataclass(frozen=True, slots=True)

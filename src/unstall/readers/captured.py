@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.model.errors import NotARecording
-from unstall.model.trial import Captured
+from unstall.model.trial import Block, Captured
 
 FORMAT = 1
 
@@ -78,6 +78,8 @@ def _captured(path: Path, record: Mapping[str, object]) -> Captured:
         through_loader=record.get("through_loader") is not False,
         notes=tuple(str(note) for note in _list(record.get("notes"))),
         ablated={name: _whole(count) for name, count in _mapping(record.get("ablated")).items()},
+        blocks=tuple(Block(*(_whole(one) for one in _list(block))) for block in _list(record.get("blocks"))),
+        not_switched=str(record.get("not_switched", "")),
     )
 
 

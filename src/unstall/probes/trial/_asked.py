@@ -1,7 +1,7 @@
 """What a trial asks of the probes that capture a training, and which parameters it updates.
 
-The launcher writes it into config.json under ``trial``; without that key the probes `capture`, `seeding`, `shrinking` and
-`lockstep` do nothing.  Standard library only.
+The launcher writes it into config.json under ``trial``; without that key the probes `capture`, `seeding`, `shrinking`,
+`lockstep` and `switching` do nothing.  Standard library only.
 """
 
 from __future__ import annotations
@@ -55,6 +55,40 @@ def asked(config: Mapping[str, object]) -> Asked | None:
         load_points=load if isinstance(load, str) else None,
         ulp=os.getpid() if ulp is True else ulp if isinstance(ulp, int) else 0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan:
+    """The blocks of a screening; what is what, `trials/screening.py` and `model/remedy.py` tell.
+
+    Attributes:
+        sets, reads: as of `Switch`. arms: its arguments, of arm 1 and those after it. order: the arm of each block.
+        enough_rounds: after which a gain above *enough_gain* in each ends it; None never does.
+    """
+
+    sets: str
+    reads: tuple[str, ...]
+    arms: tuple[tuple[Any, ...], ...]
+    order: tuple[int, ...]
+    warm: int
+    dropped: int
+    measured: int
+    enough_rounds: int | None
+    enough_gain: float
+
+
+def switch_plan(config: Mapping[str, object]) -> SwitchPlan | None:
+    """Return the plan of a screening; None where this is none.
+
+    Raises:
+        KeyError, TypeError, ValueError: When it is none of ours.
+    """
+    trial = config.get("trial")
+    plan = trial.get("switch") if isinstance(trial, dict) else None
+    if not isinstance(plan, dict):
+        return None
+    tuples = {name: tuple(plan[name]) for name in ("reads", "order")}
+    return SwitchPlan(**{**plan, **tuples, "arms": tuple(tuple(arm) for arm in plan["arms"])})
 
 
 def ablated(config: Mapping[str, object]) -> frozenset[str]:
