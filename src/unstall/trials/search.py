@@ -33,7 +33,7 @@ class Search:
     def __init__(self, knob: Knob) -> None:
         if knob.low > knob.high:
             raise ValueError(f"{knob.keyword}: its lowest value {knob.low} is above its highest {knob.high}")
-        self._values = _values(knob)
+        self._values = values_of(knob)
         self._predicted = min(self._values, key=lambda value: (abs(_log(value) - _log(knob.predicted)), value))
         self._most = max(FEWEST, min(MOST, len(self._values) // 5))
         self._ratios: dict[int, float] = {}
@@ -106,7 +106,7 @@ class Search:
         return min(filter(allowed, self._values), key=lambda value: abs(value - aim))
 
 
-def _values(knob: Knob) -> list[int]:
+def values_of(knob: Knob) -> list[int]:
     """Return what the knob may be set to, rising; the predicted value alone where no power of two lies in its bounds."""
     if knob.scale != "powers":
         return list(range(knob.low, knob.high + 1))

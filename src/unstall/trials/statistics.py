@@ -29,12 +29,14 @@ def checked(logs: Sequence[float]) -> NDArray[np.float64]:
     return logs_N
 
 
-def ratio_of(logs: Sequence[float], confidence: float = 0.95) -> Ratio:
+def ratio_of(logs: Sequence[float], confidence: float = 0.95, quietest: float = 0.0) -> Ratio:
     """Return the geometric mean of the pairs' ratios and its interval, from Student's t over the pairs.
 
     The interval holds for a number of pairs fixed beforehand. After a sequential test it is a little too narrow on the
     whole and the value a little too far from 1 (Jennison & Turnbull 2000, chapter 8): fresh pairs are free of both.
 
+    Args:
+        quietest: the least standard deviation of the logs that is believed.
     Raises:
         ValueError: Under two pairs: one says nothing of how far pairs differ, so it gives no interval.
     """
@@ -45,7 +47,8 @@ def ratio_of(logs: Sequence[float], confidence: float = 0.95) -> Ratio:
     if count < 2:
         raise ValueError(f"an interval needs two pairs or more, not {count}")
     mean = float(logs_N.mean())
-    half = float(stdtrit(count - 1, 0.5 + confidence / 2)) * float(logs_N.std(ddof=1)) / math.sqrt(count)
+    spread = max(float(logs_N.std(ddof=1)), quietest)
+    half = float(stdtrit(count - 1, 0.5 + confidence / 2)) * spread / math.sqrt(count)
     return Ratio(value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), pairs=count)
 
 
