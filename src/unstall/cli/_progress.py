@@ -63,7 +63,7 @@ def _parts(progress: Progress) -> Iterator[str]:
 
     yield _words.finish(f"{left(progress)} left")
     if progress.most:
-        yield f"pair {min(progress.pair + 1, progress.most)} of {progress.most}"
+        yield f"{progress.unit} {min(progress.pair + 1, progress.most)} of {progress.most}"
     yield progress.what
     if progress.ratio is not None:
         yield f"so far {_proofs.times(progress.ratio.value)} ({_proofs.interval(progress.ratio)})"

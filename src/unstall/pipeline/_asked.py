@@ -24,6 +24,7 @@ class Progress:
     Attributes:
         what: what is being done, as ``num_workers 0 -> 3`` or ``recording the run as it is``.
         pair: pairs that have been made; most: pairs that may be made, 0 where the work is not made of pairs.
+        unit: what is counted in their place, as ``screening block``.
         ratio: so far; None where none can be told yet.
         verdict: given once, when the remedy is through.
     """
@@ -35,6 +36,7 @@ class Progress:
     spent_s: float
     budget_s: float
     verdict: Verdict | None = None
+    unit: str = "pair"
 
 
 @dataclass(frozen=True, slots=True)

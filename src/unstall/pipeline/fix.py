@@ -22,6 +22,7 @@ from unstall.pipeline._asked import BY_USER, FixOptions
 from unstall.pipeline.bounds import Bounding, compiles
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of, tell
+from unstall.pipeline.screening import Room, room_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
 from unstall.remedies import override, written
 from unstall.trials.hours import hours
@@ -110,7 +111,7 @@ class Fix:
         return worth[0] if worth else None
 
     def _prove(self, one: Worth) -> None:
-        proof = self.prover.prove(one, self.edits, self._length(one))
+        proof = self.prover.prove(one, self.edits, self._length(one), self._room(one))
         self.proofs.append(proof)
         if proof.verdict is Verdict.FASTER:
             self.kept.append(proof)
@@ -124,10 +125,18 @@ class Fix:
         expected_s = length_of(self.first, self.measure, False, self.options).expected_s
         self.prover.reserve_s = 2 * TOTAL_PAIRS * expected_s
 
+    def _is_periodic(self, one: Worth) -> bool:
+        """Return whether what the remedy avoids comes now and then."""
+        return any(finding.scope.value == "periodic" for finding in self.last.findings if finding.cause == one.cause)
+
     def _length(self, one: Worth) -> Length:
-        findings = [finding for finding in self.last.findings if finding.cause == one.cause]
-        periodic = any(finding.scope.value == "periodic" for finding in findings)
-        return length_of(self.last, one.measure, periodic, self.options)
+        return length_of(self.last, one.measure, self._is_periodic(one), self.options)
+
+    def _room(self, one: Worth) -> Room | None:
+        """Return the room for a screening; None where the remedy cannot be switched, or a switch would compile anew."""
+        if one.remedy.switch is None or one.measure is not Measure.STEP or self._is_periodic(one):
+            return None
+        return None if compiles(self.last) else room_of(self.last)
 
     def _explained(self) -> Report:
         """Return the report of the run with all kept remedies; the one before where it cannot be recorded."""

@@ -1,4 +1,4 @@
-"""Prove one remedy: search its value, make fresh pairs until they tell, and see whether it trains the same."""
+"""Prove one remedy: screen it, search its value, make fresh pairs until they tell, and see whether it trains the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 
 from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeyword
 from unstall.model.report import Report
-from unstall.model.trial import Equality, Measure, Proof, Ratio, Trial, Tried, Verdict
+from unstall.model.trial import Equality, Measure, Outlook, Proof, Ratio, Screening, Trial, Tried, Verdict
 from unstall.pipeline._asked import FixOptions, Progress
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.same import same
+from unstall.pipeline.screening import Room, planned, screen, words_of
 from unstall.pipeline.trial import MOST_STEPS, Ask, Bench
 from unstall.trials.hours import pays_after
+from unstall.trials.screening import best_value
 from unstall.trials.search import Search
 from unstall.trials.sequence import Design, decide, next_alpha, pairs_needed
 from unstall.trials.statistics import p_faster
@@ -57,10 +59,11 @@ def tell(
     most: int = 0,
     ratio: Ratio | None = None,
     verdict: Verdict | None = None,
+    unit: str = "pair",
 ) -> None:
     """Say what is being done to who asked for it; arguments as `Progress` has them."""
     if options.progress is not None:
-        options.progress(Progress(what, made, most, ratio, clock.spent_s, clock.budget_s, verdict))
+        options.progress(Progress(what, made, most, ratio, clock.spent_s, clock.budget_s, verdict, unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class Prover:
     """Proves remedies, one after the other, each against all that were kept before it.
 
     Attributes:
-        verdicts: of all remedies so far, which the next one's alpha depends on.
+        verdicts: of all remedies so far that had pairs, or were to; the next one's alpha depends on them.
         reserve_s: of the budget, kept for what comes after the remedies.
         out_of_budget: whether a proof was left open because the budget ended.
         bases_ns: mean steps of the base, each of another run of the original; what equal runs differ by.
@@ -136,21 +139,29 @@ class Prover:
     out_of_budget: bool = False
     bases_ns: list[float] = field(default_factory=list)
 
-    def prove(self, one: Worth, base: tuple[Edit, ...], length: Length) -> Proof:
+    def prove(self, one: Worth, base: tuple[Edit, ...], length: Length, room: Room | None = None) -> Proof:
         """Return what trials of the remedy of *one* show, against the edits of *base*.
 
+        Args:
+            room: for a screening before the pairs; None where there is to be none.
         Raises:
             Interrupted: When the user ended it.
             OutOfBudget: When not one pair can be made within the budget.
         """
+        screening = None if room is None else self._screened(one.remedy, base, length, room)
+        if screening is not None and screening.outlook is Outlook.FUTILE:
+            return self._refused(one, screening)
         tried: tuple[Tried, ...] = ()
-        remedy = one.remedy
-        if remedy.knobs and remedy.knobs[0].low < remedy.knobs[0].high:
-            search, failed = self._searched(remedy, base, length)
+        if one.remedy.knobs and one.remedy.knobs[0].low < one.remedy.knobs[0].high:
+            tried, value, failed = self._valued(one.remedy, base, length, screening)
             if failed:
-                return self._done(one, Verdict.FAILED, because=failed)
-            tried, remedy = search.tried, tuned(remedy, search.best())
-        one = replace(one, remedy=remedy)
+                return replace(self._done(one, Verdict.FAILED, because=failed), screening=screening)
+            one = replace(one, remedy=tuned(one.remedy, value))
+        return replace(self._proved(one, base, length, tried), screening=screening)
+
+    def _proved(self, one: Worth, base: tuple[Edit, ...], length: Length, tried: tuple[Tried, ...]) -> Proof:
+        """Return what fresh pairs of the remedy of *one* show, its knob as it is set."""
+        remedy = one.remedy
         reseed = remedy.safety is Safety.SAME_DISTRIBUTION
         pairs = Pairs(self.bench, base, (*base, *remedy.edits), self._ask(length), one.measure, reseed)
         verdict, because = self._paired_in_budget(one, pairs, length)
@@ -191,7 +202,51 @@ class Prover:
             verdict = decide(logs, design) if logs else None
         return pairs, verdict
 
+    # ------------------------------------------------------------ blocks in one process
+
+    def _screened(self, remedy: Remedy, base: tuple[Edit, ...], length: Length, room: Room) -> Screening | None:
+        """Return what blocks in one process show of *remedy*; None where that costs more than the pairs it can save."""
+        plan = planned(remedy, room, seed=self.bench.launched)
+        saved_s = 2 * Design().least_pairs * length.expected_s
+        if plan is None or plan.expected_s > min(saved_s, self.clock.left_s - self.reserve_s):
+            return None
+        blocks = len(plan.layout.order)
+        self._tell(f"screening {remedy.title}", None, 0)
+
+        def made(count: int) -> None:
+            tell(self.options, self.clock, remedy.title, count, blocks, unit="screening block")
+
+        return screen(self.bench, plan, base, self.options.seed, 4 * plan.expected_s + SLACK_S, made)
+
+    def _refused(self, one: Worth, screening: Screening) -> Proof:
+        """Return the proof of what a screening refused. It is no test, so it has no part in what `next_alpha` goes by."""
+        value = best_value(screening)
+        remedy, because = one.remedy if value is None else tuned(one.remedy, value), words_of(screening)
+        tell(self.options, self.clock, f"{remedy.title}, {because}", verdict=Verdict.NO_EFFECT)
+        return Proof(
+            one.cause,
+            one.where,
+            remedy,
+            Verdict.NO_EFFECT,
+            one.measure,
+            tried=screening.tried,
+            predicted_low=one.predicted_low,
+            predicted_high=one.predicted_high,
+            because=because,
+            screening=screening,
+        )
+
     # ------------------------------------------------------------ the value of a knob
+
+    def _valued(
+        self, remedy: Remedy, base: tuple[Edit, ...], length: Length, screening: Screening | None
+    ) -> tuple[tuple[Tried, ...], int, str]:
+        """Return the values that were tried, the one to prove, and why the remedy cannot be tried at all, or ""."""
+        value = None if screening is None else best_value(screening)
+        if screening is not None and value is not None:
+            return screening.tried, value, ""
+        search, failed = self._searched(remedy, base, length)
+        return search.tried, search.best(), failed
 
     def _searched(self, remedy: Remedy, base: tuple[Edit, ...], length: Length) -> tuple[Search, str]:
         """Return the search of the knob's value, ended, and why the remedy cannot be tried at all, or ""."""

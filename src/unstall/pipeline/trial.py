@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,7 @@ class Ask:
         limit_s: it is ended once it has run so long; None waits for ever.
         timed: whether its time counts; only then other programs are waited for.
         ablate: what is taken away for a bound, by the names of `probes/trial/ablating.py`; such a trial trains nothing right.
+        switch: the blocks of a screening, as `probes/trial/_asked.py` reads them; empty where nothing is switched.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -69,6 +70,7 @@ class Ask:
     limit_s: float | None = None
     ablate: tuple[str, ...] = ()
     timed: bool = True
+    switch: Mapping[str, object] = field(default_factory=dict)
 
     def config(self) -> dict[str, object]:
         """Return what the probes are told."""
@@ -82,6 +84,8 @@ class Ask:
         }
         if self.ablate:
             trial["ablate"] = list(self.ablate)
+        if self.switch:
+            trial["switch"] = dict(self.switch)
         steps = None if self.steps is None else min(MOST_STEPS, self.steps)
         needed = (
             (*NEEDED, "modules") if "input-maker" in self.ablate else NEEDED
@@ -127,9 +131,11 @@ class Bench:
             raise Interrupted
         return folder
 
-    def make(self, ask: Ask) -> Trial:
+    def make(self, ask: Ask, blocks: Callable[[int], None] | None = None) -> Trial:
         """Run one trial.
 
+        Args:
+            blocks: told about once a second how many blocks of a screening have been made.
         Raises:
             Interrupted: When the user ended it.
             UnstallError: When it cannot be started at all.
@@ -140,7 +146,8 @@ class Bench:
         folder = self._new("trial")
         recordings.write_config(folder, ask.config())
         clock = _Slept()
-        ended = self._launch(folder, ask.edits, sampled=False, limit_s=ask.limit_s)
+        status = None if blocks is None else lambda *_: blocks(_blocks_made(folder))
+        ended = self._launch(folder, ask.edits, sampled=False, limit_s=ask.limit_s, status=status)
         if ended.signals:
             raise Interrupted
         slept_ns = clock.slept_ns()
@@ -163,7 +170,13 @@ class Bench:
         return float(str(machine_facts(self.env).get("machine.usable_cores") or 1.0))
 
     def _launch(
-        self, folder: Path, edits: tuple[Edit, ...], *, sampled: bool, limit_s: float | None
+        self,
+        folder: Path,
+        edits: tuple[Edit, ...],
+        *,
+        sampled: bool,
+        limit_s: float | None,
+        status: supervise.Status | None = None,
     ) -> supervise.Ended:
         there = self.workspace.fresh()
         words = [self.workspace.moved(word, there) for word in self.words]
@@ -179,7 +192,9 @@ class Bench:
         about = {"command": list(redacted(self.words)), "cwd": str(there), "facts": dict(machine_facts(env))}
         recordings.update(folder, about)
         output = folder / OUTPUT
-        return supervise.launch(argv, env, folder, cwd=str(there), sampled=sampled, output=output, limit_s=limit_s)
+        return supervise.launch(
+            argv, env, folder, cwd=str(there), status=status, sampled=sampled, output=output, limit_s=limit_s
+        )
 
     def _new(self, kind: str) -> Path:
         self.launched += 1
@@ -193,6 +208,11 @@ def said(folder: Path) -> str:
     except OSError:
         return ""
     return "\n".join(text.rstrip().splitlines()[-TAIL:])
+
+
+def _blocks_made(folder: Path) -> int:
+    """Return how many blocks of a screening have been made: each process writes a byte for each."""
+    return max((path.stat().st_size for path in folder.glob("blocks-*")), default=0)
 
 
 def _write_plan(folder: Path, edits: Sequence[Edit], there: Path) -> Path:

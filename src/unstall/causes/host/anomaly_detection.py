@@ -32,7 +32,7 @@ from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety, SetKeyword
+from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety, SetKeyword, Switch
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import HotLine, Tables
 
@@ -43,6 +43,9 @@ TEST_SHARE = (0.2, 0.6)  # of the backward with the tests in it; measured, see t
 TRACEBACK_SHARE = (0.9, 1.1)  # of the time counted: sampling error, and what storing the text costs besides
 _TRACEBACKS = ("traceback.", "linecache.", "torch.fx.traceback.")
 _CONTEXT = re.compile(r"^with\b")
+_OFF = Switch(
+    "torch.set_anomaly_enabled", ("torch.is_anomaly_enabled", "torch.is_anomaly_check_nan_enabled"), (False, True)
+)
 
 _MS = 1_000_000
 _SET = "train.py:5:main"
@@ -205,6 +208,7 @@ print(round(loss.item(), 4))
         yield Remedy(
             f"{self.id}#off", "turn anomaly detection off", Safety.SAME_BITS, edits,
             why=f"it changes no number; a NaN would no longer raise an error in backward{by_hand}",
+            switch=_OFF if edits and not _CONTEXT.match(where.code) else None,
         )  # fmt: skip
 
 

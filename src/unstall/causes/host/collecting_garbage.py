@@ -28,7 +28,7 @@ from unstall.causes._configured import head_file
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import AddCall, Remedy, RemoveCall, Safety
+from unstall.model.remedy import AddCall, Remedy, RemoveCall, Safety, Switch
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Collections, Tables
 
@@ -227,6 +227,7 @@ print(round(loss.item(), 4), len(seen))
                 f"{self.id}#seldom", "let the interpreter collect garbage less often", Safety.SAME_BITS,
                 (AddCall(file, "gc.set_threshold", THRESHOLDS),) if file is not None else (),
                 why="what no cycle holds is freed as before; cycles, and the memory that they hold, are kept for longer",
+                switch=_seldom(tables) if file is not None else None,
             )  # fmt: skip
             return
         asks = asked[0].line
@@ -241,6 +242,12 @@ print(round(loss.item(), 4), len(seen))
             f"{self.id}#seldom", "collect once an epoch, or not at all", Safety.SAME_BITS,
             why=f"The call is made by {line.framework or line.code}: turn it off there, or call it less often.",
         )  # fmt: skip
+
+
+def _seldom(tables: Tables) -> Switch:
+    """Return the switch of the thresholds; what is not collected while they are high is so just after: once a block."""
+    full = sum(g.count for g in tables.collections if not g.explicit and g.generation == FULL)
+    return Switch("gc.set_threshold", ("gc.get_threshold",), THRESHOLDS, max(1.0, tables.steady_steps / max(1, full)))
 
 
 def _in_loop(line: Line, tables: Tables) -> Line:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from unstall.causes._configured import is_library, set_in_script
 from unstall.model.finding import Environment, Finding, Line, Where
 from unstall.model.ledger import Phase
-from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword
+from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword, Switch
 from unstall.model.run import Run
 from unstall.model.tables import Tables
 from unstall.model.words import count
@@ -68,4 +68,5 @@ def set_threads(cause: str, finding: Finding, threads: int, most: int) -> Iterat
     else:
         why = f"set it to {threads}, or leave it out: torch then takes one thread a core; {why}"
     knobs = () if not edits or isinstance(edits[0], AddCall) else (Knob("int", threads, 1, most, "powers"),)
-    yield Remedy(f"{cause}#threads", count(threads, "intra-op thread"), Safety.SAME_MATH, edits, knobs, why)
+    switch = Switch("torch.set_num_threads", ("torch.get_num_threads",), (threads,)) if edits else None
+    yield Remedy(f"{cause}#threads", count(threads, "intra-op thread"), Safety.SAME_MATH, edits, knobs, why, switch)

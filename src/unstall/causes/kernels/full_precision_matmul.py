@@ -37,7 +37,7 @@ from unstall.model.case import Fires, Given, Silent
 from unstall.model.device import DeviceUse, Kernels
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import AddCall, Remedy, Safety
+from unstall.model.remedy import AddCall, Remedy, Safety, Switch
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
@@ -154,6 +154,7 @@ class FullPrecisionMatmul(Cause):
                 why="At the head of the script; convolutions have torch.backends.cudnn.allow_tf32 (on unless switched off). The "
                 "parameters stay float32; products round their inputs to 10 bits, which is less than rounding elsewhere: compare "
                 "a short training.",
+                switch=Switch(call, ("torch.get_float32_matmul_precision",), ("high",)) if file is not None else None,
             )  # fmt: skip
         half = "bfloat16" if units.tf32 or units in (CDNA, CDNA3) else "float16"
         scaled = "" if half == "bfloat16" else " and torch.amp.GradScaler, since small gradients vanish in float16"
