@@ -72,7 +72,8 @@ def measured(key: str, planted: Planted) -> dict[str, object]:
     runs = [report, healthy, healthy_again[1], again[1]]
     first, second, third, fourth = (whole_ms(run, claim.scope) for run in runs)
     load = max(before.numbers["load"], after.numbers["load"], os.getloadavg()[0])
-    return {**row, "claim": predicted.to_row(Realised(claim, (first, fourth), (second, third), load))}
+    busy = [run.machine_load for run in runs]
+    return {**row, "claim": predicted.to_row(Realised(claim, (first, fourth), (second, third), load)), "machine": busy}
 
 
 def outcomes_of(rows: Sequence[Mapping[str, object]]) -> list[Outcome]:
