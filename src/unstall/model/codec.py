@@ -27,9 +27,9 @@ from unstall.model.remedy import (
     SetAttribute,
     SetEnvironment,
     SetKeyword,
+    Switch,
     WrapCall,
 )
-    Switch,
 
 if TYPE_CHECKING:
     from unstall.model.finding import Calibrated, Candidate, Finding, Saving, Where
@@ -102,11 +102,11 @@ def remedy_to_json(remedy: Remedy) -> dict[str, object]:
         "edits": [edit_to_json(edit) for edit in remedy.edits],
         "knobs": [asdict(knob) for knob in remedy.knobs],
         "why": remedy.why,
+        "switch": None if remedy.switch is None else asdict(remedy.switch),
     }
 
 
 def remedy_from_json(record: object) -> Remedy:
-        "switch": None if remedy.switch is None else asdict(remedy.switch),
     """Return the remedy that `remedy_to_json` wrote.
 
     Raises:

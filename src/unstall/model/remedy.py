@@ -196,24 +196,6 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
-    """A change and what it promises.
-
-    Attributes:
-        id: ``cause-id#what``, unique in a report.
-        title: imperative, one line.
-        safety: what it may do to the training, judged from this run.
-        edits: carried out in order, undone in reverse; empty for advice.
-        why: what the safety rests on, or what to change by hand where there is no edit.
-    """
-
-    id: str
-    title: str
-    safety: Safety
-    edits: tuple[Edit, ...] = ()
-    knobs: tuple[Knob, ...] = ()
-    why: str = ""
-@dataclass(frozen=True, slots=True)
 class Switch:
     """What turns a remedy on and off between two steps of one running training: a setting of the whole process.
 
@@ -233,5 +215,23 @@ class Switch:
     every_steps: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change and what it promises.
+
+    Attributes:
+        id: ``cause-id#what``, unique in a report.
+        title: imperative, one line.
+        safety: what it may do to the training, judged from this run.
+        edits: carried out in order, undone in reverse; empty for advice.
+        why: what the safety rests on, or what to change by hand where there is no edit.
         switch: what does the same as *edits* in a running training; None where nothing does.
+    """
+
+    id: str
+    title: str
+    safety: Safety
+    edits: tuple[Edit, ...] = ()
+    knobs: tuple[Knob, ...] = ()
+    why: str = ""
     switch: Switch | None = None
