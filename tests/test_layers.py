@@ -11,7 +11,7 @@ ROOT = Path(unstall.__file__).parent
 STAGES = {"readers", "accounts", "causes", "remedies", "trials", "views", "launch"}
 MAY_IMPORT = {
     "model": {"model"},
-    "probes": {"probes", "model.wire"},  # they live in somebody else's process
+    "probes": {"probes", "model.wire", "model.exclusive"},  # they live in somebody else's process
     **{stage: {stage, "model"} for stage in STAGES},
     "pipeline": {"pipeline", "model", *STAGES},
     "cli": {"cli", "model", "pipeline", "views", "causes"},

@@ -24,13 +24,16 @@ def record(identity, operators=2, code=region.__code__):
 
 class Recorder:
     def __init__(self):
-        self.facts, self.at_step, self.in_child = {}, [], []
+        self.facts, self.at_step, self.in_child, self.looks_next = {}, [], [], 0
 
     def fact(self, facts):
         self.facts.update(facts)
 
     def mine(self):
         return True
+
+    def look_next(self):
+        self.looks_next += 1
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from unstall.model import wire
 from unstall.model.errors import NotARecording, NothingRecorded, UnstallError
+from unstall.model.exclusive import BASE, CUT, OUTSIDE, WITHIN
 from unstall.model.report import Job
 from unstall.model.wire import Activity, Frame, Kind, Phase, cell
 from unstall.pipeline import diagnose
@@ -37,8 +38,20 @@ def row(number: int) -> bytes:
     return wire.HEAD.pack(Frame.ROW, len(payload)) + payload
 
 
+def noted(first: int, steps: int) -> bytes:
+    """Return the frame of *steps* such steps as what was noted in them."""
+    begun, base = FIRST_NS + first * STEP_NS, cell(Phase.BETWEEN, Activity.UNKNOWN)
+    cuts, events = [], []
+    for number in range(first, first + steps):
+        start = FIRST_NS + number * STEP_NS
+        cuts += [number + 1, 1, 0, 0, number * STEP_NS + STEP_NS, 1]
+        events += [cell(Phase.FORWARD, Activity.UNKNOWN), start, -1, start + SHARES[0][1], CUT, start + STEP_NS]
+    numbers = [begun, base, first * STEP_NS, steps, *cuts, *events]
+    return wire.HEAD.pack(Frame.EVENTS, 8 * len(numbers)) + struct.pack(f"<{len(numbers)}q", *numbers)
+
+
 def record(folder: Path, steps: int = STEPS) -> Path:
-    """Write a whole recording of one process to *folder*; return its .wire file."""
+    """Write a whole recording of one process to *folder*, the second half of its steps as events; return its .wire file."""
     for part in ("seen", "torch", "trains"):
         (folder / part).mkdir(parents=True)
     end = FIRST_NS + steps * STEP_NS
@@ -61,7 +74,10 @@ def record(folder: Path, steps: int = STEPS) -> Path:
     writer.json(Frame.HELLO, hello)
     writer.json(Frame.FACTS, {"optimizer:0": {"class": "SGD"}})
     for number in range(steps):
-        writer.raw(row(number))
+        if number < steps // 2:
+            writer.raw(row(number))
+        elif number == steps // 2:
+            writer.raw(noted(number, steps - number))
         name = writer.text(f"/code/train.py:{number}:train|")
         start = FIRST_NS + number * STEP_NS
         writer.frame(Frame.SPANS, wire.SPAN.pack(Kind.GC, number, start, start + 1000, name, 2))
@@ -106,18 +122,44 @@ def test_every_cut_gives_the_whole_frames_before_it(tmp_path, whole):
     assert last == STEPS
 
 
+def test_events_make_the_rows_that_the_training_process_would_have_made(tmp_path, whole):
+    path = tmp_path / "rows.wire"
+    found = []
+    for frames in (b"".join(map(row, range(STEPS))), noted(0, STEPS), noted(0, 5) + noted(5, STEPS - 5)):
+        path.write_bytes(whole[: whole.index(row(0))] + frames)
+        rows = read_wire(path).rows
+        columns = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
+        lasts = rows.mark_end_ns > rows.mark_start_ns  # events tell the base as well where it lasts no time
+        marks = {name for name in columns if name.startswith("mark_")}
+        found.append([(column[lasts] if name in marks else column).tolist() for name, column in columns.items()])
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    "code", [cell(Phase.SHUTDOWN, 13) + 1, WITHIN + 14, BASE - 1, CUT + 1, OUTSIDE + 9999, 1 << 40]
+)
+def test_an_event_that_nothing_writes_is_damage(tmp_path, whole, code):
+    path = tmp_path / "events.wire"
+    good = noted(0, STEPS)
+    bad = good.replace(struct.pack("<q", cell(Phase.FORWARD, Activity.UNKNOWN)), struct.pack("<q", code))
+    assert len(bad) == len(good) != 0 and bad != good
+    path.write_bytes(whole[: whole.index(row(0))] + bad)
+    with pytest.raises(NotARecording, match="none that is known"):
+        read_wire(path)
+
+
 def test_the_report_of_a_file_that_was_cut_says_so(tmp_path, whole):
     path = record(tmp_path / "recording")
-    path.write_bytes(whole[: whole.rindex(row(STEPS - 1)) + 30])
+    path.write_bytes(whole[: whole.rindex(row(STEPS // 2 - 1)) + 30])
     report = diagnose(tmp_path / "recording", Job())
-    assert report.steps == STEPS - 1
+    assert report.steps == STEPS // 2 - 1
     assert any("ends in the middle of a record" in said for said in report.warnings)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"unstall-wire/9\n" + b"x" * 50, "written in format 9, this version reads format 1"),
+        (b"unstall-wire/9\n" + b"x" * 50, "written in format 9, this version reads formats 1 to 2"),
         (b"\x89PNG\r\n\x1a\n" + b"x" * 50, "not an unstall recording"),
         (b"garbage", "not an unstall recording"),
     ],
@@ -139,7 +181,7 @@ def test_a_foreign_or_newer_file_is_named(tmp_path, content, said):
         ("{}", "names no format"),
         ('{"format": 1}', "no command that was started"),
         ('{"format": 1, "spawn_ns": "soon"}', "no command that was started"),
-        ('{"format": 2}', "recorded in format 2, this version reads format 1"),
+        ('{"format": 3}', "recorded in format 3, this version reads formats 1 to 2"),
     ],
 )
 def test_a_folder_that_is_no_recording_is_a_message(tmp_path, content, said):

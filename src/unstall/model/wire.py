@@ -1,7 +1,7 @@
 """What a process that trains writes to disk, and the axes of the ledger.
 
-This is the one module that is imported inside the training process besides the
-probes, so it needs the standard library only and any Python from 3.10 on.
+This module and `exclusive` are imported inside the training process besides the probes, so they
+need the standard library only and any Python from 3.10 on.
 
 A recording is a folder::
 
@@ -31,7 +31,8 @@ import os
 import struct
 from enum import IntEnum
 
-FORMAT = 1  # raised when an older reader could misread what is written
+FORMAT = 2  # raised when an older reader could misread what is written
+EARLIEST = 1  # the first that is still read; 2 brought the frames of events
 MAGIC = b"unstall-wire/%d\n" % FORMAT
 RECORDING = "UNSTALL_RECORDING"  # environment variable: the folder to record to
 PLAN = "UNSTALL_PLAN"  # environment variable: the file that holds the edits of a trial
@@ -141,12 +142,16 @@ class Frame(IntEnum):
     TROUBLE = 8  # JSON: {"probe", "error"}: a probe switched itself off
     STEPPED_DOWN = 9  # JSON: why the run was stopped by us
     BYE = 10  # JSON: {"at_ns"}: the process ended in good order
+    EVENTS = 11  # int64: EVENTS_HEAD fields, CUT_FIELDS for each row, then the events (`model/exclusive.py`)
 
 
 HEAD = struct.Struct("<BI")
 # first step, steps covered, closer (optimizer number, or BACKWARD_CLOSES), flags, start, end, thread CPU, cells, marks.
 # The cells' ns add up to end - start, exactly. A mark is a phase and when it began, in order; absent in rolled-up rows.
 ROW_HEAD = 9
+# start, cell at the base there, thread CPU there, rows. Nothing but the base is open at the start and at the end.
+EVENTS_HEAD = 4
+CUT_FIELDS = 6  # steps closed after it, steps covered, closer, flags, thread CPU after it, 1
 SPAN = struct.Struct("<BIqqIq")  # kind, step, start, end, text id of the name, value
 STACK = struct.Struct("<qqBI")  # time, weight ns, cell, text id of the stack
 # worker id, loader, batch, start, wall, CPU, run-queue, team CPU, getitem, collate, pickle, bytes, samples, flags

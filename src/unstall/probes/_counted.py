@@ -46,6 +46,7 @@ class CountedStep:
             return
         elif sys.getprofile() is None and self.recorder.mine():
             self.since = step
+            self.recorder.look_next()
             sys.setprofile(self._on_event)
 
     def _on_event(self, frame: FrameType, event: str, value: object) -> None:

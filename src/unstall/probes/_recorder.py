@@ -9,14 +9,16 @@ import struct
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Callable
 from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall.model import wire
+from unstall.model.exclusive import MOST_MARKS
 from unstall.model.wire import Activity, Frame, Phase, cell
-from unstall.probes._accounting import MOST_MARKS, Accounting
+from unstall.probes._accounting import Accounting
 from unstall.probes._limits import Limits
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
 TELL_EVERY = 16  # backward passes after the first ones: the probes hear of one in so many
-LOOKS_UNTIL, LOOKS_EVERY = 32, 8  # steps whose end the probes hear of: each, then one in so many
+# Of which steps' ends the probes hear: of each until, then of one in so many, and from then on seldom.
+LOOKS_UNTIL, LOOKS_EVERY, SELDOM_FROM, LOOKS_SELDOM = 32, 8, 512, 32
 
 
 @functools.lru_cache(maxsize=4096)
@@ -56,6 +59,14 @@ def _packed(
     head = (first, steps, closer, flags, start, end, cpu, len(spent), len(marks) // 2)
     row = _row_struct(wire.ROW_HEAD + 2 * len(spent) + len(marks))
     return row.pack(Frame.ROW, row.size - wire.HEAD.size, *head, *spent, *spent.values(), *marks)
+
+
+def _events_packed(begun: int, base: int, cpu: int, cuts: list[int], noted: list[int]) -> bytes:
+    """Return the frame of *noted* events, rows from base to base, whose ends are *cuts*."""
+    numbers = array("q", [begun, base, cpu, len(cuts) // wire.CUT_FIELDS, *cuts, *noted])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return wire.HEAD.pack(Frame.EVENTS, 8 * len(numbers)) + numbers.tobytes()
 
 
 def _spans_packed(spans: list[tuple[int, int, int, int, str, int]], text: Callable[[str], int]) -> bytes:
@@ -115,6 +126,7 @@ class Recorder:
         self.thread = threading.get_ident()
         self.accounting = Accounting(origin_ns)
         self.step = 0
+        self._next_look = 1  # step whose end the probes hear of
         self.detailed = True
         self.flags = 0
         self.ended = False
@@ -132,8 +144,8 @@ class Recorder:
         self._pending: list[bytes] = []
         self._spans: list[tuple[int, int, int, int, str, int]] = []
         self._span_count = 0
-        # One for each row that was cut and is not settled: step, its steps, closer, flags, CPU clock, whether `detailed`.
-        self._cut: list[tuple[int, int, int, int, int, bool]] = []
+        # `wire.CUT_FIELDS` numbers for each row that was cut and is not settled, the last one whether `detailed`
+        self._cut: list[int] = []
         self._rolled = 0
         self._flushed = origin_ns
         self._cpu = self._settled_cpu = 0
@@ -240,8 +252,10 @@ class Recorder:
     # ------------------------------------------------------------ what probes report
 
     def fact(self, facts: dict[str, object]) -> None:
+        """Report *facts*; those of a loop that trains are written with its next rows."""
         if self.role != "forked":
-            self.write(Frame.FACTS, json.dumps(facts, default=str).encode())
+            later = self.trains and get_ident() == self.thread
+            (self.write_later if later else self.write)(Frame.FACTS, json.dumps(facts, default=str).encode())
 
     def write(self, kind: int, payload: bytes) -> None:
         """Append a frame, unless the recording has ended; where it cannot be written, it ends here."""
@@ -328,7 +342,7 @@ class Recorder:
             self._row(1, closer)
             if self.accounting.base != IN_BETWEEN:
                 self.accounting.set_base(BETWEEN)
-            if self.step <= LOOKS_UNTIL or not self.step % LOOKS_EVERY:
+            if self.step >= self._next_look:
                 self._tell_step()
         if closer == self.closer:
             self.loop_steps += 1
@@ -340,7 +354,13 @@ class Recorder:
         self._note("trains", rank=os.environ.get("RANK"))
         self._end_with_child()
 
+    def look_next(self) -> None:
+        """Have the probes hear of the end of the next step; for one that hears of a step now."""
+        self._next_look = self.step + 1
+
     def _tell_step(self) -> None:
+        every = 1 if self.step < LOOKS_UNTIL else LOOKS_EVERY if self.step < SELDOM_FROM else LOOKS_SELDOM
+        self._next_look = self.step - self.step % every + every
         for probe, act in self.at_step:
             if probe.on:
                 with probe:
@@ -357,7 +377,7 @@ class Recorder:
     def _row(self, steps: int, closer: int) -> None:
         if get_ident() == self.thread:
             self._cpu = time.thread_time_ns()
-        self._cut.append((self.step, steps, closer, self.flags, self._cpu, self.detailed))
+        self._cut += (self.step, steps, closer, self.flags, self._cpu, self.detailed)
         now = self.accounting.cut()
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
@@ -365,11 +385,21 @@ class Recorder:
             self.flush(now)
 
     def _settle(self) -> None:
-        """Make rows of what was noted, for many steps at once."""
-        self.accounting.settle()
-        rows, self.accounting.rows = self.accounting.rows, []
+        """Make frames of what was noted, for many steps at once: of all of it as it is, or of rows."""
         cuts, self._cut = self._cut, []
-        for (end, spent, marks), (step, steps, closer, flags, cpu, detailed) in zip(rows, cuts):
+        if (
+            cuts
+            and not self._rolled
+            and all(cuts[wire.CUT_FIELDS - 1 :: wire.CUT_FIELDS])
+            and (taken := self.accounting.take())
+        ):
+            begun, base, noted = taken
+            self._pending.append(_events_packed(begun, base, self._settled_cpu, cuts, noted))
+            self._row_start, self._settled_cpu = self.accounting.settled.last, cuts[-2]
+            return
+        numbers = iter(cuts)
+        each = zip(*[numbers] * wire.CUT_FIELDS, strict=True)
+        for (end, spent, marks), (step, steps, closer, flags, cpu, detailed) in zip(self.accounting.rows(), each):
             if detailed and not self._rolled:
                 self._pend(step - steps, steps, closer, flags, end, cpu, spent, marks)
                 continue

@@ -24,7 +24,7 @@ FORWARD, EVALUATE = int(Phase.FORWARD), int(Phase.EVALUATE)
 AFTER_FORWARD, AFTER_EVALUATE = cell(FORWARD, Activity.UNKNOWN), cell(EVALUATE, Activity.UNKNOWN)
 is_grad_enabled = torch.is_grad_enabled
 LOOK_STEPS = 4  # steps over which outermost classes are learned; an evaluation may come later and is looked for again
-LOOK_AGAIN = (200, 1000)
+LOOK_AGAIN = (200, 1024)  # of the steps that probes hear of
 
 
 def install(probe: Probe) -> None:

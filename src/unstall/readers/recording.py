@@ -90,9 +90,9 @@ def read_ended(folder: Path) -> Ended:
             f"{folder / 'recording.json'} was not written by unstall: it names no format.\n"
             "Give the folder that `unstall run` named at its end."
         )
-    if made_in != wire.FORMAT:
+    if not wire.EARLIEST <= made_in <= wire.FORMAT:
         raise NotARecording(
-            f"{folder}: recorded in format {made_in}, this version reads format {wire.FORMAT}.\n"
+            f"{folder}: recorded in format {made_in}, this version reads formats {wire.EARLIEST} to {wire.FORMAT}.\n"
             "Read it with the version of unstall that recorded it, or a newer one."
         )
     try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unstall.model import wire
 from unstall.model.errors import NotARecording
+from unstall.model.exclusive import BASE, CLOSED, CUT, MOST_MARKS, OUTSIDE, WITHIN, Spent
 from unstall.model.run import Fact, Rows
 from unstall.model.wire import ACTIVITIES, PHASES, Frame
 
@@ -24,6 +25,7 @@ FETCHED = np.dtype(
     ]
     + [(name, "<u4") for name in ("samples", "flags")]
 )
+MAGICS = tuple(b"unstall-wire/%d\n" % number for number in range(wire.EARLIEST, wire.FORMAT + 1))  # alike in length
 LEAST_STEP_NS = 10_000  # ten times less than the shortest; a damaged number of steps is told by it
 STACK = np.dtype([("at", "<i8"), ("weight", "<i8"), ("cell", "u1"), ("stack", "<u4")])
 assert SPAN.itemsize == wire.SPAN.size and FETCHED.itemsize == wire.FETCHED.size and STACK.itemsize == wire.STACK.size
@@ -75,8 +77,10 @@ def read(path: Path) -> Process:
     """
     data = path.read_bytes()
     process, frames = Process(path), _Frames()
-    if not data.startswith(wire.MAGIC):
-        if wire.MAGIC.startswith(data):  # the process was killed, or the disk was full, before it wrote more
+    if not data.startswith(MAGICS):
+        if any(
+            magic.startswith(data) for magic in MAGICS
+        ):  # the process was killed, or the disk was full, before it wrote more
             process.cut = True
             return process
         raise NotARecording(_why_foreign(path, data))
@@ -112,10 +116,40 @@ def _why_foreign(path: Path, data: bytes) -> str:
     if head.startswith(b"unstall-wire/"):
         return (
             f"{path}: written in format {head[13:].decode(errors='replace')}, "
-            f"this version reads format {wire.FORMAT}.\n"
+            f"this version reads formats {wire.EARLIEST} to {wire.FORMAT}.\n"
             "Read it with the version of unstall that recorded it, or a newer one."
         )
     return f"{path}: not an unstall recording (it begins with {head[:16]!r})."
+
+
+CELLS = PHASES * ACTIVITIES
+CODES = ((0, CELLS), (WITHIN, WITHIN + ACTIVITIES), (BASE, BASE + CELLS), (CLOSED, CUT + 1), (OUTSIDE, OUTSIDE + CELLS))
+
+
+def _settled(frame: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of a frame of events, as `Frame.ROW` holds them.
+
+    Raises:
+        ValueError: When it is not as long as it says, or holds a code that nothing writes.
+    """
+    begun, base, cpu, count = (int(n) for n in frame[: wire.EVENTS_HEAD])
+    after = wire.EVENTS_HEAD + wire.CUT_FIELDS * count
+    cuts, noted = frame[wire.EVENTS_HEAD : after].reshape(-1, wire.CUT_FIELDS), frame[after:].reshape(-1, 2)
+    codes = noted[:, 0]
+    known = (codes < 0) | np.any([(low <= codes) & (codes < high) for low, high in CODES], axis=0)
+    if not 0 <= base < CELLS or not known.all() or len(cuts) != count:
+        raise ValueError("an event is none that is known")
+    live = Spent(begun, base)
+    live.settle(zip(codes.tolist(), noted[:, 1].tolist(), strict=True))
+    if len(live.rows) != count:
+        raise ValueError("there are not as many rows as it says")
+    rows = []
+    for (end, spent, marks), (step, steps, closer, flags, then, _) in zip(live.rows, cuts.tolist(), strict=True):
+        marks = marks if len(marks) < MOST_MARKS else []
+        head = (step - steps, steps, closer, flags, begun, end, max(0, then - cpu), len(spent), len(marks) // 2)
+        rows.append(np.array([*head, *spent, *spent.values(), *marks], np.int64))
+        begun, cpu = end, then
+    return rows
 
 
 class _Frames:
@@ -133,6 +167,8 @@ class _Frames:
             if min(cells, marks) < 0 or row.size != wire.ROW_HEAD + 2 * (cells + marks):
                 raise ValueError("a row is not as long as it says")
             self.rows.append(row)
+        elif kind == Frame.EVENTS:
+            self.rows += _settled(np.frombuffer(payload, "<i8"))
         elif kind in self.parts:
             self.parts[kind].append(payload)
         elif kind == Frame.TEXT:
@@ -174,7 +210,7 @@ class _Frames:
             raise ValueError("the rows do not follow one another")
         if (steps < 0).any() or (steps > 1 + (end - start) // LEAST_STEP_NS).any():
             raise ValueError("a row has more steps than fit in it")
-        spent = np.zeros((len(self.rows), PHASES * ACTIVITIES), np.int64)
+        spent = np.zeros((len(self.rows), CELLS), np.int64)
         begin, after = wire.ROW_HEAD, wire.ROW_HEAD + cells
         for n, row in enumerate(self.rows):
             numbers = row[begin : after[n]]
