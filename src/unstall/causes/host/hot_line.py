@@ -148,10 +148,8 @@ class HotLineCause(Cause):
             yield self._of(spot, spot in faults, tables)
 
     def _of(self, spot: Spot, fault: bool, tables: Tables) -> Finding:
-        share = spot.spent_ns / tables.steady_ns
         a_step = spot.spent_ns // tables.rank_steps
         evidence = [
-            Evidence("time on it, a step", a_step, "ns a step", "rank 0: stack samples x ledger"),
             Evidence("stack samples on it", spot.samples, "count", "rank 0: stack samples"),
             Evidence(
                 "of it in the interpreter",
@@ -164,7 +162,7 @@ class HotLineCause(Cause):
             evidence.append(Evidence("loops around it within a step", spot.depth, "count", "source"))
         notes = ("backward walks the graph of each of its operations too",) if _is_differentiated(spot) else ()
         return Finding(
-            self.id, _title(spot, fault, share), spot.hottest.line, Scope.STEADY, spot.stakes, Weight.FALLBACK,
+            self.id, _title(spot, fault), spot.hottest.line, Scope.STEADY, spot.stakes, Weight.FALLBACK,
             Basis.SAMPLED, tuple(evidence), Saving(0, a_step) if fault else None, fault, notes=notes,
         )  # fmt: skip
 
@@ -185,18 +183,19 @@ def _is_differentiated(spot: Spot) -> bool:
     return spot.kind is Kind.LOOP and any(line.phase is Phase.FORWARD for line in spot.lines)
 
 
-def _title(spot: Spot, fault: bool, share: float) -> str:
+def _title(spot: Spot, fault: bool) -> str:
+    """Return what is told of the spot; how much it is the finding says, once others have had their part."""
     line = spot.hottest.line
     at = f"{line.file}:{line.line}"
     calls = _calls(spot.hottest)
     if not fault:
-        return f"{share:.0%} of the step is {at}{calls}."
+        return f"Time of the step goes to {at}{calls}."
     if spot.kind is Kind.LOOP and spot.loop is not None:
         loop = f"{line.file}:{spot.loop.first}-{spot.loop.last}" if spot.loop.last > spot.loop.first else at
-        return f"{share:.0%} of the step is a Python loop, {loop}, walked piece by piece{calls}."
+        return f"A Python loop, {loop}, is walked piece by piece{calls}."
     if spot.kind is Kind.COPIES:
-        return f"{share:.0%} of the step copies arrays on the host, at {at}."
-    return f"{share:.0%} of the step waits off the CPU, at {at}{calls}."
+        return f"Arrays are copied on the host, at {at}."
+    return f"The step waits off the CPU, at {at}{calls}."
 
 
 def _calls(hot: HotLine) -> str:
