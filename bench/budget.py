@@ -25,7 +25,7 @@ from unstall.model.report import Job, Report
 from unstall.model.trial import Measure, Verdict
 from unstall.pipeline import diagnose
 from unstall.pipeline._asked import BUDGET_S, FixOptions
-from unstall.pipeline.proving import Length, length_of
+from unstall.pipeline.length import Length, length_of
 from unstall.trials.sequence import Design, decide
 
 NOISE = {"quiet": 0.01, "ordinary": 0.04, "busy": 0.10}  # standard deviation of a trial's log; bench/data has such

@@ -26,7 +26,8 @@ from unstall.launch.workspace import Workspace
 from unstall.model.remedy import Edit, SetEnvironment
 from unstall.model.trial import Measure, Verdict
 from unstall.pipeline._asked import FixOptions
-from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover
+from unstall.pipeline.length import Length
+from unstall.pipeline.proving import Clock, OutOfBudget, Prover
 from unstall.pipeline.trial import Bench
 from unstall.testing.journal import Journal
 from unstall.trials.sequence import Design

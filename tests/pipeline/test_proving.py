@@ -9,7 +9,8 @@ import pytest
 from unstall.model.remedy import Knob, Remedy, Safety, SetKeyword
 from unstall.model.trial import Captured, Compared, Measure, Trial, Verdict
 from unstall.pipeline._asked import FixOptions
-from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, tuned
+from unstall.pipeline.length import Length
+from unstall.pipeline.proving import Clock, OutOfBudget, Prover, tuned
 from unstall.trials.worth import Worth
 
 MS = 1_000_000

@@ -9,7 +9,8 @@ import pytest
 from unstall.model.remedy import Knob, Remedy, RemoveCall, Safety, SetKeyword, Switch
 from unstall.model.trial import Block, Captured, Measure, Outlook, Trial, Verdict
 from unstall.pipeline._asked import FixOptions
-from unstall.pipeline.proving import Clock, Length, Prover
+from unstall.pipeline.length import Length
+from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.screening import Room, planned
 from unstall.trials.worth import Worth
 

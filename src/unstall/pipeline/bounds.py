@@ -18,8 +18,9 @@ from unstall.model.remedy import SetEnvironment
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Measure, Ratio, Trial
 from unstall.pipeline._asked import FixOptions
+from unstall.pipeline.length import MOST_SHARE, Length, length_of
 from unstall.pipeline.pairs import Pair, Pairs
-from unstall.pipeline.proving import MOST_SHARE, Clock, Length, length_of, tell
+from unstall.pipeline.proving import Clock, tell
 from unstall.pipeline.trial import Ask, Bench
 from unstall.readers import recording as reader
 from unstall.trials.worth import claimed, measure_of, place

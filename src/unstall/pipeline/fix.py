@@ -20,8 +20,9 @@ from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untr
 from unstall.pipeline import _state
 from unstall.pipeline._asked import BY_USER, FixOptions
 from unstall.pipeline.bounds import Bounding, compiles
+from unstall.pipeline.length import Length, length_of
 from unstall.pipeline.pairs import Pairs
-from unstall.pipeline.proving import Clock, Length, OutOfBudget, Prover, length_of, tell
+from unstall.pipeline.proving import Clock, OutOfBudget, Prover, tell
 from unstall.pipeline.screening import Room, room_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
 from unstall.remedies import override, written
