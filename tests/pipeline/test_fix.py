@@ -12,10 +12,10 @@ from unstall.launch.workspace import Workspace
 from unstall.model.errors import UnstallError
 from unstall.model.finding import Basis, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Phase
-from unstall.model.remedy import Remedy, RemoveCall, Safety, SetKeyword
+from unstall.model.remedy import Remedy, RemoveCall, Safety, SetKeyword, Switch
 from unstall.model.report import Job, Report, Share
 from unstall.model.run import Facts
-from unstall.model.trial import Captured, Trial, Verdict
+from unstall.model.trial import Captured, Measure, Trial, Verdict
 from unstall.pipeline import fix as fixing
 from unstall.pipeline import proving
 from unstall.pipeline._asked import BY_USER, FixOptions
@@ -23,6 +23,7 @@ from unstall.pipeline.fix import Fix
 from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.trial import Interrupted
 from unstall.trials.sequence import next_alpha
+from unstall.trials.worth import Worth
 
 MS = 1_000_000
 SCRIPT = """\
@@ -242,3 +243,30 @@ def test_a_patch_of_an_earlier_fix_is_not_left_to_be_taken_for_this_one(begun):
     (fix.folder / "unstall.patch").write_text("# A patch of unstall fix. Apply it with: git apply unstall.patch")
     fix.go()
     assert any("of an earlier fix" in note for note in fix.result().notes)
+
+
+SWITCH = Switch("torch.set_num_threads", ("torch.get_num_threads",), (2,))
+
+
+def test_what_can_be_switched_has_room_for_a_screening(begun):
+    fix = begun({}, report(40, *BOTH))
+    room = fix._room(_worth(SWITCH))
+    assert room is not None and (room.step_ns, room.warm, room.ranks) == (40 * MS, 5, 1)
+    assert fix._room(_worth(None)) is None
+
+
+def test_no_screening_where_a_switch_would_compile_anew(begun, monkeypatch):
+    monkeypatch.setattr(fixing, "compiles", lambda _: True)
+    assert begun({}, report(40, *BOTH))._room(_worth(SWITCH)) is None
+
+
+def test_no_screening_of_what_is_for_the_start_or_comes_now_and_then(begun):
+    assert begun({}, report(40, *BOTH))._room(_worth(SWITCH, Measure.START)) is None
+    periodic = report(40, *BOTH)
+    periodic = replace(periodic, findings=tuple(replace(one, scope=Scope.PERIODIC) for one in periodic.findings))
+    assert begun({}, periodic)._room(_worth(SWITCH)) is None
+
+
+def _worth(switch, measure=Measure.STEP):
+    remedy = Remedy("data/starved-loader#it", "it", Safety.SAME_BITS, (WORKERS,), switch=switch)
+    return Worth("data/starved-loader", "train.py:3", remedy, measure, None, None)
