@@ -1,9 +1,10 @@
-"""The planted trainings of the data causes with a dial: how long a step is, and what share of it the fault takes.
+"""The planted trainings of the data causes with a dial: how long the model takes, and how much longer a step is with the fault.
 
-The scripts are those of `causes/data`. A dial puts other numbers into their text, so that the fault takes about so many
-milliseconds a step, and adds layers to the model for the rest of the step: small ones, which another thread would not
-make faster. What a unit of each fault takes was measured on 2 cores (EPYC, torch 2.13) and only sets where a plant
-lands; the share that it really takes is measured by taking it out.
+The scripts are those of `causes/data`. A dial puts other numbers into their text, so that a step with the fault takes
+`STRENGTHS` times what it takes without it, and adds layers to the model until the step without it takes so many
+milliseconds: small ones, which another thread would not make faster. What a unit of each fault takes was measured on 2
+cores (EPYC, torch 2.13) and only sets where a plant lands; the strength that it really has is measured by taking it out.
+Where a fault cannot be as small as asked for, the model takes longer (`LEAST_FAULT_MS`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from dataclasses import dataclass
 from unstall import causes
 from unstall.model.case import Planted
 
-STRENGTHS = {"mild": 0.04, "clear": 0.18, "heavy": 0.55}  # share of the step, or of the run for a fault of the start
-STEPS_MS = (10.0, 60.0)
-LAYER_MS = 0.14  # a layer of `Deep`: forward, backward, update
-SECONDS = 2.5  # of steady steps in a run; stacks are sampled at 100 Hz
-LEAST_STEPS = 40
-START_MS = 60.0  # to stop two workers and start new ones
+STRENGTHS = {"mild": 1.2, "clear": 2.0, "heavy": 5.0}  # the step (the loop for a fault of the start) over that without
+STEPS_MS = (1.0, 50.0)  # of a step without the fault
+LAYER_MS = 0.12  # a layer of `Deep`: forward, backward, update
+SECONDS = 1.5  # of steady steps in a run; stacks are sampled at 100 Hz
+LEAST_STEPS, MOST_STEPS = 20, 1500
 
 _DEEP = """
 
@@ -39,16 +39,27 @@ class Setting:
     """What a dial is set to.
 
     Attributes:
-        fault_ms, rest_ms: of a step. steps: that the training is to have, and a few more.
+        rest_ms: of a step without the fault. ratio: the step with the fault over that.
+        steps: that the training is to have, and a few more.
     """
 
-    fault_ms: float
     rest_ms: float
+    ratio: float
     steps: int
 
     @property
+    def fault_ms(self) -> float:
+        """What the fault takes, of a step on average."""
+        return self.rest_ms * (self.ratio - 1)
+
+    @property
     def step_ms(self) -> float:
-        return self.fault_ms + self.rest_ms
+        return self.rest_ms * self.ratio
+
+    @property
+    def start_ms(self) -> float:
+        """What a fault of the start takes, once."""
+        return self.fault_ms * self.steps
 
     def times(self, unit_ms: float, least: int = 1) -> int:
         """Return how many units of *unit_ms* make the fault."""
@@ -61,42 +72,55 @@ Dial = Callable[[Setting], list[Change]]
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """A planted training at one setting; *steps*: the steady steps to record."""
+    """A planted training at one setting.
+
+    Attributes:
+        rest_ms: what a step without the fault is to take: more than was asked for where the fault cannot be so small.
+        steps: the steady steps to record.
+    """
 
     cause: str
     planted: Planted
+    rest_ms: float
     steps: int
 
 
 def dialled(cause: str, strength: str, step_ms: float) -> Dialled:
-    """Return the planted training of *cause* in which the fault takes about the share *strength* of *step_ms*.
+    """Return the planted training of *cause* in which a step of *step_ms* takes the times of *strength* with the fault.
 
     Raises:
         KeyError: When there is no dial for *cause*.
     """
-    share, dial = STRENGTHS[strength], DIALS[cause]
-    steps = max(LEAST_STEPS, round(1e3 * SECONDS / step_ms))
-    fault_ms = step_ms * share
-    if cause in PERIODIC:  # a few of its periods are to be seen
-        steps = max(steps, round(3.2 * START_MS / fault_ms))
-    setting = Setting(fault_ms, step_ms - fault_ms, steps)
-    if cause in AT_START:
-        setting = Setting(step_ms * steps * share / (1 - share), step_ms, steps)
+    to = _setting(cause, STRENGTHS[strength], step_ms)
     planted = next(one for one in causes.load() if one.id == cause).planted[0]
-    changes = dial(setting)
-    lines = max(1, round((setting.rest_ms - OWN_MS.get(cause, 0.0)) / LAYER_MS))
-    before, after = (_with_layers(_changed(text, changes), lines) for text in (planted.before, planted.after))
-    if before == _with_layers(planted.before, lines) and changes:
+    changes = DIALS[cause](to)
+    layers = max(1, round((to.rest_ms - OWN_MS.get(cause, _of_loader)(to)) / LAYER_MS))
+    before, after = (_with_layers(_changed(text, changes), layers) for text in (planted.before, planted.after))
+    if before == _with_layers(_changed(planted.before, []), layers) and changes:
         raise ValueError(f"{cause}: its planted training has none of the text that its dial changes")
-    return Dialled(cause, Planted(before, after, planted.also, planted.edited, planted.candidate), steps)
+    return Dialled(cause, Planted(before, after, planted.also, planted.edited, planted.candidate), to.rest_ms, to.steps)
+
+
+def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
+    """Return the setting nearest to what is asked for that the fault can have."""
+    rest_ms = max(step_ms, LEAST_FAULT_MS.get(cause, 0.0) / (ratio - 1))
+    if cause in AT_START:
+        steps = max(LEAST_STEPS, round(LEAST_START_MS[cause] / (ratio - 1) / rest_ms))
+        return Setting(rest_ms, ratio, steps)
+    steps = min(MOST_STEPS, max(LEAST_STEPS, round(1e3 * SECONDS / (rest_ms * ratio))))
+    if cause in PERIODIC:  # a few of its periods are to be seen
+        steps = max(steps, round(3.2 * RESTART_MS / (rest_ms * (ratio - 1))))
+    return Setting(rest_ms, ratio, steps)
 
 
 def _changed(text: str, changes: list[Change]) -> str:
+    """Return *text* changed, its own model a small one, and with more passes than will be asked for."""
     for old, new in changes:
         text = text.replace(old, new)
-    return re.sub(
-        r"range\(\d+\):\n(\s+for \w+, \w+ in )", r"range(1000):\n\1", text
-    )  # stopped after the steps asked for
+    text = re.sub(
+        r"^ *net = nn\.Sequential\(.*$", lambda line: re.sub(r"\b(512|1024)\b", "32", line[0]), text, flags=re.M
+    )
+    return re.sub(r"range\(\d+\):\n(\s+for \w+, \w+ in )", r"range(100_000):\n\1", text)
 
 
 def _with_layers(text: str, layers: int) -> str:
@@ -110,11 +134,13 @@ def _with_layers(text: str, layers: int) -> str:
 
 
 def costly_sampler(to: Setting) -> list[Change]:
-    return [("2_000_000", str(to.times(0.0000085)))]  # a pass of ten batches
+    batches = 10 if to.fault_ms < 20 else 2  # of a pass
+    index_ms = 0.00002 if to.fault_ms < 0.5 else 0.00005  # while all of them lie in the core's caches, and not
+    return [("2_000_000", str(round(batches * to.fault_ms / index_ms))), ("=320", f"={32 * batches}")]
 
 
 def costly_transport(to: Setting) -> list[Change]:
-    batch = to.times(0.12)
+    batch = to.times(0.25)
     return [("batch_size=48", f"batch_size={batch}"), ("4800", str(batch * (to.steps + 40)))]
 
 
@@ -123,18 +149,30 @@ def growing_workers(to: Setting) -> list[Change]:
 
 
 def inflating_chunks(to: Setting) -> list[Change]:
-    batch = min(6, to.times(0.4))
-    rows = max(8, round(300 * to.fault_ms / batch / 3.7))
+    batch = min(6, to.times(0.5))
+    each_ms = to.fault_ms / batch
+    row_ms = 0.0025 if each_ms < 0.8 else 0.003 if each_ms < 3 else 0.0044  # in the core's caches, and not
+    rows = max(20, round((each_ms - 0.2) / row_ms))
     return [("batch_size=6", f"batch_size={batch}"), ("(300, 256)", f"({rows}, 256)"), ("return 300", f"return {rows}")]
 
 
 def padding_waste(to: Setting) -> list[Change]:
-    return [("WIDTH = 160", f"WIDTH = {41 + to.times(0.075)}"), ("128, 512", "128, 128"), ("512, 128", "128, 128")]
+    if to.fault_ms > 5:
+        return [
+            ("WIDTH = 160", f"WIDTH = {41 + to.times(0.075 if to.fault_ms < 30 else 0.055)}"),
+            ("128, 512", "128, 128"),
+            ("512, 128", "128, 128"),
+        ]
+    return [
+        ("WIDTH = 160", f"WIDTH = {41 + to.times(0.0055 if to.fault_ms < 2 else 0.007)}"),
+        ("128", "32"),
+        ("512", "32"),
+    ]
 
 
 def reopened_file(to: Setting) -> list[Change]:
-    batch = 8 if to.fault_ms > 2 else 2
-    files = max(40, round((to.fault_ms / batch - 0.1) / 0.004))
+    batch = 8 if to.fault_ms > 4 else 2 if to.fault_ms > 0.5 else 1
+    files = max(10, round((to.fault_ms / batch - 0.06) / 0.0031))
     return [
         ("TOTAL = 1000", f"TOTAL = {files}"),
         ("return 160", f"return {files}"),
@@ -143,47 +181,65 @@ def reopened_file(to: Setting) -> list[Change]:
 
 
 def repeated_preprocessing(to: Setting) -> list[Change]:
-    length = 65536 if to.fault_ms > 1.5 else 16384
-    batch = to.times(1.7 * length / 65536)
+    length = 65536 if to.fault_ms > 3 else 16384 if to.fault_ms > 0.5 else 4096
+    batch = to.times({65536: 1.4, 16384: 0.4, 4096: 0.18}[length])
     return [
         ("standard_normal(65536)", f"standard_normal({length})"),
         ("batch_size=8", f"batch_size={batch}"),
-        ("range(192)", f"range({max(24, 12 * batch)})"),  # three passes at least
+        ("range(192)", f"range({max(24, 10 * batch)})"),  # three passes at least
     ]
 
 
 def row_by_row(to: Setting) -> list[Change]:
-    batch = to.times(0.0045)
-    return [("batch_size=400", f"batch_size={batch}"), ("(rows), 400", f"(rows), {batch}")]
+    row_ms = 0.0026 if to.fault_ms < 2 else 0.0037 if to.fault_ms < 8 else 0.006 if to.fault_ms < 30 else 0.009
+    batch = to.times(row_ms)  # many new objects set off collections
+    return [
+        ("40_000", str(max(40_000, 4 * batch))),
+        ("batch_size=400", f"batch_size={batch}"),
+        ("(rows), 400", f"(rows), {batch}"),
+    ]
 
 
 def slow_collate(to: Setting) -> list[Change]:
-    return [("batch_size=16", f"batch_size={to.times(0.2)}")]
+    return [("batch_size=16", f"batch_size={to.times(0.2 if to.fault_ms < 2 else 0.16 if to.fault_ms < 20 else 0.11)}")]
 
 
 def slow_get_batch(to: Setting) -> list[Change]:
-    return [("(64,)", f"({to.times(0.012)},)"), ("range(600)", "range(100_000)")]
+    return [("(64,)", f"({to.times(0.01)},)"), ("range(600)", "range(100_000)")]
 
 
 def slow_storage(to: Setting) -> list[Change]:
-    batch = max(1, round(to.step_ms / 0.8))
+    batch = max(1, round(to.step_ms / 0.6))  # what the eight workers can read at once is what the step takes
     return [
+        ("65536", "16384"),
+        ("AvgPool1d(256)", "AvgPool1d(64)"),
         ("batch_size=12", f"batch_size={batch}"),
-        ("num_workers=8", "num_workers=4"),
-        ("num_samples=960", f"num_samples={batch * to.steps}"),
+        ("num_samples=960", f"num_samples={batch * (to.steps + 40)}"),
     ]
 
 
 def slow_transform(to: Setting) -> list[Change]:
-    return [("batch_size=32", f"batch_size={to.times(0.23)}")]
+    if to.fault_ms < 1:
+        return [(") * 4 for", ") for"), ("batch_size=32", f"batch_size={to.times(0.03)}")]
+    return [("batch_size=32", f"batch_size={to.times(0.12)}")]
 
 
 def slow_worker_start(to: Setting) -> list[Change]:
-    return [("250_000", str(to.times(0.008))), ("return 640", f"return {32 * (to.steps + 40)}")]
+    more_ms = max(0.0, to.start_ms - LEAST_START_MS["data/slow-worker-start"])
+    return [
+        ("num_workers=2", "num_workers=1"),
+        ("250_000", str(1000 + round(more_ms / 0.008))),
+        ("return 640", f"return {32 * (to.steps + 40)}"),
+        ('="spawn")\n', '="spawn")  # <- fault\n'),  # where there is little to hand over
+    ]
 
 
 def starved_loader(to: Setting) -> list[Change]:
-    return [("sleep(0.015)", f"sleep({to.fault_ms / 4e3:.5f})"), ("return 80", f"return {4 * (to.steps + 40)}")]
+    return [
+        ("batch_size=4", "batch_size=2"),
+        ("sleep(0.015)", f"sleep({to.fault_ms / 2e3 + 4e-5:.5f})"),
+        ("return 80", f"return {2 * (to.steps + 40)}"),
+    ]
 
 
 def threads_in_workers(to: Setting) -> list[Change]:
@@ -192,24 +248,32 @@ def threads_in_workers(to: Setting) -> list[Change]:
 
 
 def too_many_workers(to: Setting) -> list[Change]:
-    return [
-        ("num_workers=24", f"num_workers={min(32, to.times(25.0, 3))}"),
-        ("return 640", f"return {8 * (to.steps + 60)}"),
-    ]
+    workers = min(64, max(4, round(to.start_ms / 30)))
+    return [("num_workers=24", f"num_workers={workers}"), ("return 640", f"return {8 * (to.steps + 2 * workers + 20)}")]
 
 
 def uneven_samples(to: Setting) -> list[Change]:
-    long_s = (15 * to.fault_ms + 7 * to.rest_ms) / 1e3  # one batch of fifteen, and seven are made ahead of it
+    every, workers = (15, 4) if to.ratio < 3 else (10, 8)  # one batch of so many is long; more of them overlap
+    long_s = (every * to.fault_ms + (2 * workers - 1) * to.rest_ms) / 1e3  # so many are made ahead of it
     return [
-        ("1024", "128"),
-        ("0.4 if", f"{long_s:.3f} if"),
+        ("1024", "32"),
+        ("range(6)", "range(1)"),
+        ("0.4 if i % 60 == 50", f"{long_s:.4f} if i % {4 * every} == 30"),
         ("else 0.001", "else 0.0002"),
+        ("num_workers=4", f"num_workers={workers}"),
         ("return 300", f"return {4 * (to.steps + 40)}"),
     ]
 
 
 def workers_respawned(to: Setting) -> list[Change]:
-    return [("return 64\n", f"return {16 * max(2, round(START_MS / to.fault_ms))}\n")]
+    workers = 2 if to.fault_ms < 20 else 4 if to.fault_ms < 80 else 8
+    batches = max(1, round(RESTART_MS * workers / 2 / to.fault_ms))  # of a pass
+    return [("num_workers=2", f"num_workers={workers}"), ("return 64\n", f"return {16 * batches}\n")]
+
+
+def _of_loader(to: Setting) -> float:
+    """Return what a step without the fault takes beside the layers: a small model's, and that of a batch of few samples."""
+    return 0.3
 
 
 DIALS: Mapping[str, Dial] = {
@@ -222,4 +286,20 @@ DIALS: Mapping[str, Dial] = {
 }  # fmt: skip
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
-OWN_MS = {"data/padding-waste": 2.5, "data/uneven-samples": 1.0}  # a step of the script's own model
+RESTART_MS = 60.0  # to stop two workers and start new ones
+LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}
+LEAST_FAULT_MS = {
+    "data/costly-transport": 4.0,  # sixteen tensors
+    "data/inflating-chunks": 0.5,  # to open an array of an archive at all takes 0.2
+    "data/row-by-row": 0.4,  # what any loader takes to put some thirty rows together
+    "data/starved-loader": 0.6,  # to hand a batch over takes 0.3, so a worker gains nothing with less
+}
+OWN_MS: Mapping[str, Callable[[Setting], float]] = {
+    "data/padding-waste": lambda to: 2.5 if to.fault_ms > 5 else 0.6,
+    "data/row-by-row": lambda to: 0.3 + 0.15 * to.fault_ms,
+    "data/slow-collate": lambda to: 0.3 + 0.08 * to.fault_ms,
+    "data/slow-get-batch": lambda to: 0.3 + 0.15 * to.fault_ms,
+    "data/slow-storage": lambda to: 0.6 + 0.04 * to.step_ms,
+    "data/starved-loader": lambda to: 0.6,
+    "data/uneven-samples": lambda to: 0.6,
+}
