@@ -22,7 +22,8 @@ CROWDED = 1.25  # runnable threads a core; below it they have room
 LEAST_TEAM_NS = 1_000_000  # CPU time of a worker's other threads for a batch; sending it off takes a part of that
 MERE_CALL = 0.95  # of a line's samples on one line that it leads to: then that one is named
 LEAST_WAIT = 0.1  # of the step; a loop that spends less on its batches has no fault in how it makes them
-LEAST_BATCH_NS = 500_000  # a batch made in less is made well, whatever its share of a small step
+LEAST_BATCH_NS = 500_000  # a batch made in less is made well, whatever its share of a small step,
+LEAST_OF_FEW_NS, LEAST_SAMPLE_NS = 150_000, 20_000  # unless its few samples take long; a row in memory takes 3 to 14 us
 LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
 MANY_ROWS = 16  # samples a batch
 SMALL_ROW_NS = 60_000  # CPU time a sample; 14 us is what a row of a TensorDataset takes, put together with the others
@@ -91,6 +92,13 @@ def is_busy(use: LoaderUse) -> bool:
     """Return whether making a batch is work rather than waiting for the disk, the net or a lock."""
     running = use.batch_wall_ns - use.batch_run_queue_ns
     return use.batch_cpu_ns >= 0.5 * max(1, running)
+
+
+def is_much(part_ns: int | None, use: LoaderUse) -> bool:
+    """Return whether *part_ns* of making a batch is more than a batch takes that is made well."""
+    ns = part_ns or 0
+    each = ns / max(1, use.samples or use.batch_size or 1)
+    return ns >= LEAST_BATCH_NS or (ns >= LEAST_OF_FEW_NS and each >= LEAST_SAMPLE_NS)
 
 
 def crowd(use: LoaderUse, cores: Cores) -> float:

@@ -29,11 +29,11 @@ from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
-    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
     gist,
+    is_much,
     reopened,
     saved_share,
     share_of,
@@ -176,7 +176,7 @@ class InflatingChunks(Cause):
         if line is None or (opened is not None and opened.share >= 0.5 * line.share):
             return
         for use in tables.loaders:
-            if use.trains and (use.getitem_ns or 0) >= LEAST_BATCH_NS and use.reads is not None and inflation(use):
+            if use.trains and is_much(use.getitem_ns, use) and use.reads is not None and inflation(use):
                 wait = wait_of(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield from self._of(use, use.reads, wait, line, tables)

@@ -27,11 +27,11 @@ from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
-    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Reopened,
     Wait,
+    is_much,
     reopened,
     saved_share,
     share_of,
@@ -185,7 +185,7 @@ class ReopenedFile(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         opened = reopened(tables.batch_lines)
         for use in tables.loaders:
-            if opened and use.trains and not use.iterable and (use.getitem_ns or 0) >= LEAST_BATCH_NS:
+            if opened and use.trains and not use.iterable and is_much(use.getitem_ns, use):
                 wait = wait_of(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield from self._of(use, wait, opened, tables.batch_lines)

@@ -29,7 +29,6 @@ from dataclasses import replace
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
     CROWDED,
-    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
@@ -37,6 +36,7 @@ from unstall.causes.data._input import (
     heaviest,
     is_busy,
     is_interpreted,
+    is_much,
     place_of,
     reopened,
     rows_line,
@@ -213,7 +213,7 @@ class RepeatedPreprocessing(Cause):
 
 def is_made(use: LoaderUse, tables: Tables) -> bool:
     """Return whether the loader's samples are computed in a way that no other cause names more closely."""
-    if use.made_by != "DataLoader" or use.iterable or (use.getitem_ns or 0) < LEAST_BATCH_NS or not is_busy(use):
+    if use.made_by != "DataLoader" or use.iterable or not is_much(use.getitem_ns, use) or not is_busy(use):
         return False
     if inflation(use):
         return False

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
     CROWDED,
-    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
@@ -34,6 +33,7 @@ from unstall.causes.data._input import (
     heaviest,
     is_busy,
     is_interpreted,
+    is_much,
     saved_share,
     share_of,
     wait_of,
@@ -144,12 +144,7 @@ class SlowCollate(Cause):
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
-            if (
-                use.trains
-                and (use.collate_ns or 0) >= LEAST_BATCH_NS
-                and is_busy(use)
-                and crowd(use, tables.cores) < CROWDED
-            ):
+            if use.trains and is_much(use.collate_ns, use) and is_busy(use) and crowd(use, tables.cores) < CROWDED:
                 wait = wait_of(use, ledger, tables)
                 line = heaviest(tables.batch_lines, "collate")
                 if wait.share >= LEAST_WAIT and line is not None:

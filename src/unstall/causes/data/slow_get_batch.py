@@ -9,7 +9,8 @@ The function runs in the training process between two steps, so all of its time 
 
 ## How it is told
 The function whose return value reaches the model was found in early steps and timed since. Its time is a tenth of the
-step or more; stack samples inside it name the hottest line.
+step or more; stack samples inside it name the hottest line. Below half a millisecond a batch is taken for well made,
+unless that line is interpreted code.
 
 ## Sources
 nanoGPT, `train.py`, `get_batch`; PyTorch documentation, "Memory pinning".
@@ -18,15 +19,18 @@ nanoGPT, `train.py`, `get_batch`; PyTorch documentation, "Memory pinning".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
     LEAST_BATCH_NS,
+    LEAST_OF_FEW_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
     gist,
     heaviest,
+    is_interpreted,
     share_of,
     wait_of,
 )
@@ -50,9 +54,16 @@ _QUICK = """
     main   |DFFFFFFFFFBBBBBBBBBB|DFFFFFFFFFBBBBBBBBBB
     host   |l...................|l...................
 """
+_FIFTH = """
+    step   |ssssssssss|ssssssssss
+    main   |DDFFFFFBBB|DDFFFFFBBB
+    host   |ll........|ll........
+"""
 _USE = LoaderUse(-1, Line("train.py", 5, "get_batch"), "get_batch", True, 2, 1.0, 16 * _MS, batch_wall_ns=8 * _MS)
 _LITTLE = LoaderUse(-1, Line("train.py", 5, "get_batch"), "get_batch", True, 2, 1.0, 2 * _MS, batch_wall_ns=1 * _MS)
+_BRIEF = replace(_LITTLE, wait_ns=4 * _MS, batch_wall_ns=200_000)
 _LINES = (BatchLine(Line("train.py", 8, "get_batch"), "source", 0, 0.8, 0.8, 60, "", 0.9, 0.0),)
+_INDEXES = (replace(_LINES[0], python=0.2),)
 _SCRIPT = """\
 import torch
 from torch import nn
@@ -86,6 +97,13 @@ class SlowGetBatch(Cause):
 
     cases = (
         Fires(_PICTURE, spent_ms=16, given=Given(tables={"loaders": (_USE,), "batch_lines": _LINES})),
+        # 0.2 ms of many small steps, in a loop of the user's own
+        Fires(_FIFTH, spent_ms=4, given=Given(tables={"loaders": (_BRIEF,), "batch_lines": _LINES})),
+        Silent(
+            _FIFTH,
+            "0.2 ms a batch, which one indexing of an array takes",
+            Given(tables={"loaders": (_BRIEF,), "batch_lines": _INDEXES}),
+        ),
         Silent(
             _QUICK, "it takes a twentieth of the step", Given(tables={"loaders": (_LITTLE,), "batch_lines": _LINES})
         ),
@@ -105,7 +123,7 @@ class SlowGetBatch(Cause):
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
-            if use.trains and use.number < 0 and use.batch_wall_ns >= LEAST_BATCH_NS:
+            if use.trains and use.number < 0 and use.batch_wall_ns >= _least_ns(tables):
                 wait = wait_of(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield self._of(use, wait, tables)
@@ -140,3 +158,11 @@ class SlowGetBatch(Cause):
             Safety.SAME_DISTRIBUTION,
             why="a batch made ahead draws its random numbers earlier",
         )
+
+
+def _least_ns(tables: Tables) -> int:
+    """Return what a batch is to take at least: less where most of it is interpreted code of the user's."""
+    line = heaviest(tables.batch_lines, "source")
+    part = line.share / share_of(tables.batch_lines, "source") if line is not None else 0.0
+    loops = line is not None and line.samples >= LEAST_SAMPLES and part >= LEAST_PART and is_interpreted(line)
+    return LEAST_OF_FEW_NS if loops else LEAST_BATCH_NS

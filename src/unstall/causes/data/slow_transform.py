@@ -10,7 +10,8 @@ where the workers have no more cores to use, the loop waits for them.
 
 ## How it is told
 Making a batch is CPU work (its CPU time is most of its running time), the loop spends a tenth of the step or more on
-it, and stack samples below the fetch share it out over lines. Interpreted work that draws no random numbers is the
+it (a batch that takes less than half a millisecond is made well, unless its few samples take long), and stack samples
+below the fetch share it out over lines. Interpreted work that draws no random numbers is the
 same at every epoch, so it need not be done: it is blamed before missing overlap. Work that is needed is left to
 `data/starved-loader` as far as more workers would hide it. Work of workers that the model hides costs nothing and is
 not named.
@@ -22,11 +23,11 @@ PyTorch Performance Tuning Guide, "Enable asynchronous data loading and augmenta
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import (
     CROWDED,
-    LEAST_BATCH_NS,
     LEAST_SAMPLES,
     LEAST_WAIT,
     Wait,
@@ -35,6 +36,7 @@ from unstall.causes.data._input import (
     heaviest,
     is_busy,
     is_interpreted,
+    is_much,
     reopened,
     rows_line,
     saved_share,
@@ -66,6 +68,11 @@ _HIDDEN = """
     step   |ssssssssss|ssssssssss
     main   |DFFFFBBBBB|DFFFFBBBBB
     host   |..........|..........
+"""
+_FIFTH = """
+    step   |ssssssssss|ssssssssss
+    main   |DDFFFFFBBB|DDFFFFFBBB
+    host   |ll........|ll........
 """
 _USE = LoaderUse(
     0,
@@ -132,6 +139,7 @@ _WAITS = LoaderUse(
     draws_random=False,
     samples=16,
 )
+_FEW = replace(_USE, wait_ns=4 * _MS, batch_wall_ns=200_000, batch_cpu_ns=200_000, getitem_ns=200_000, samples=4)
 _LINES = (
     BatchLine(Line("train.py", 12, "__getitem__"), "getitem", 0, 0.75, 0.1, 60, "encode", 0.9, 0.0),
     BatchLine(Line("train.py", 13, "__getitem__"), "getitem", 0, 0.25, 0.25, 20, "", 0.5, 0.0),
@@ -184,6 +192,13 @@ class SlowTransform(Cause):
         Fires(_PICTURE, spent_ms=12, given=Given(tables={"loaders": (_USE,), "batch_lines": _LINES})),
         # three quarters of 20 ms over two workers is 7.5 ms of the 8 ms wait
         Fires(_WORKERS, spent_ms=15, given=Given(tables={"loaders": (_WITH_WORKERS,), "batch_lines": _LINES})),
+        # 50 us a sample, however short the batch
+        Fires(_FIFTH, spent_ms=3, given=Given(tables={"loaders": (_FEW,), "batch_lines": _LINES})),
+        Silent(
+            _FIFTH,
+            "a batch of 32 such samples in 0.2 ms is made well",
+            Given(tables={"loaders": (replace(_FEW, samples=32),), "batch_lines": _LINES}),
+        ),
         Silent(
             _HIDDEN,
             "a worker augments all the time, beside the model: the loop does not wait",
@@ -216,12 +231,7 @@ class SlowTransform(Cause):
 
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
-            if (
-                use.trains
-                and (use.getitem_ns or 0) >= LEAST_BATCH_NS
-                and is_busy(use)
-                and crowd(use, tables.cores) < CROWDED
-            ):
+            if use.trains and is_much(use.getitem_ns, use) and is_busy(use) and crowd(use, tables.cores) < CROWDED:
                 wait = wait_of(use, ledger, tables)
                 line = heaviest(tables.batch_lines, "getitem")
                 if wait.share >= LEAST_WAIT and line is not None and rows_line(use, tables.batch_lines) is None:
