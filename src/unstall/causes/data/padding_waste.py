@@ -23,15 +23,16 @@ cross-contamination", arXiv:2107.02027.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import LEAST_SAMPLES, heaviest, place_of
+from unstall.causes.data._input import LEAST_SAMPLES, place_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.loading import LoaderUse, Padding
+from unstall.model.loading import BatchLine, LoaderUse, Padding
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
@@ -39,6 +40,9 @@ from unstall.model.tables import Tables
 LEAST_UNUSED = 0.2  # of the width, that no row of a batch needs
 LEAST_UNEVEN = 0.5  # of the positions; less is what batches of natural lengths have
 LEAST_PART = 0.5  # of the batch's bytes
+_FILLS = re.compile(
+    r"\b(pad\w*|max_length|(new_)?(zeros|ones|full|empty)(_like)?)\b"
+)  # the text of a line that fills up
 _MS = 1_000_000
 _COMPUTES = (Phase.FORWARD, Phase.BACKWARD)
 _PICTURE = """
@@ -153,15 +157,13 @@ class PaddingWaste(Cause):
     def _of(
         self, use: LoaderUse, padding: Padding, share: float, stakes: tuple[Stake, ...], run: Run, tables: Tables
     ) -> Finding:
-        line = heaviest(tables.batch_lines, "collate")
-        known = line is not None and line.samples >= LEAST_SAMPLES
         needed = "no row needs" if is_fixed(padding) else "stands beside the longest row of a batch"
         saved = sum(stake.ns for stake in stakes) / tables.rank_steps
         return Finding(
             self.id,
             f"{1 - padding.length / padding.width:.0%} of the positions that the model computes are padding "
             f"(rows are {padding.length:.0f} long, batches {padding.width:.0f} wide); {share:.0%} {needed}.",
-            line.line if line is not None and line.line is not None and known else place_of(use, run),
+            _fills(tables.batch_lines) or place_of(use, run),
             Scope.STEADY,
             stakes,
             Weight.ESTIMATED,
@@ -193,6 +195,13 @@ class PaddingWaste(Cause):
             Safety.CHANGES_TRAINING,
             why="which samples make up a batch changes: they are no longer drawn independently of their length",
         )
+
+
+def _fills(lines: tuple[BatchLine, ...]) -> Line | None:
+    """Return the hottest line of the collate function that fills up, by its text; None where no such line was sampled."""
+    told = [line for line in lines if line.part == "collate" and line.line and _FILLS.search(line.line.code)]
+    hottest = max(told, key=lambda line: line.share, default=None)
+    return hottest.line if hottest is not None and hottest.samples >= LEAST_SAMPLES else None
 
 
 def is_fixed(padding: Padding) -> bool:
