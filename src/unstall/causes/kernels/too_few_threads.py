@@ -9,10 +9,11 @@ The step is bound by tensor operations, and cores that could take their share of
 
 ## How it is told
 The number of threads that torch uses and what set it, against the cores that this process may use. Cores that
-other ranks, data workers and other programs keep busy are not idle, and where they are all busy, this is only a
-candidate. Operations that take less than some ten microseconds are not divided at all, so nothing is said where
-the compute time of a step over the operations that its parameters suggest is that small. No interval shows what
-more threads would do: the saving is estimated by Amdahl's law, with 30 to 95 % of the compute time divisible.
+other ranks, data workers (by the CPU time of their fetches) and other programs keep busy are not idle, and where they
+are all busy, this is only a candidate. Operations that take less than some ten microseconds are not divided at all, so
+nothing is said where the compute time of a step over the operations that its parameters suggest is that small. No
+interval shows what more threads would do: the saving is estimated by Amdahl's law, with 30 to 95 % of the compute time
+divisible.
 
 ## Sources
 PyTorch documentation, "CPU threading and TorchScript inference"; `torch.distributed.run`, which says that it
@@ -23,12 +24,14 @@ sets OMP_NUM_THREADS. Measured on 2 cores: 1.5x to 1.9x from one thread to two f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes.kernels._threads import IN_TORCH, fair_cores, operation_ns, set_threads, threads_of, who_set
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Candidate, Evidence, Finding, Saving, Scope, Stake, Weight
+from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
+from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Remedy
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
@@ -59,11 +62,17 @@ def _given(
     tensors: int = 4,
     *,
     set_by: bool = True,
+    loaders: tuple[LoaderUse, ...] = (),
 ) -> Given:
     facts: dict[str, object] = {"threads.intra": threads, "parameters:0": {"tensors": tensors}}
     if set_by:
         facts["threads.set_by"] = "/p/train.py:3:<module>"
-    return Given(facts=facts, tables={"cores": cores, "steady_parts": parts or _PARTS})  # type: ignore[arg-type]
+    return Given(facts=facts, tables={"cores": cores, "steady_parts": parts or _PARTS, "loaders": loaders})  # type: ignore[arg-type]
+
+
+_WAITS = LoaderUse(  # its worker computes for 1 ms of a step of 10
+    0, Line("train.py", 9), "DataLoader", True, 2, 1.0, 0, workers=1, batch_wall_ns=9_000_000, batch_cpu_ns=1_000_000
+)
 
 
 class TooFewThreads(Cause):
@@ -72,6 +81,11 @@ class TooFewThreads(Cause):
     cases = (
         Fires(_PICTURE, 7.0, _given(1, Cores(2.0, 1, 1.0, 1.0, 0.1))),
         Fires(_PICTURE, 10.5, _given(1, Cores(4.0, 1, 1.0, 1.0, 0.0))),
+        Fires(_PICTURE, 7.0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(_WAITS,))),
+        # a candidate: the worker computes most of the time, and has the other core
+        Fires(_PICTURE, 0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(replace(_WAITS, batch_cpu_ns=8_000_000),))),
+        # a candidate: what the worker takes was not observed
+        Fires(_PICTURE, 0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(replace(_WAITS, batch_wall_ns=0),))),
         Silent(_PICTURE, "torch uses every core", _given(2, Cores(2.0, 1, 1.9, 1.9, 0.0))),
         Silent(_PICTURE, "the other rank has the other core", _given(1, Cores(2.0, 2, 1.0, 1.0, 0.0))),
         Silent(
@@ -197,9 +211,14 @@ def _walks(tables: Tables) -> bool:
 
 
 def _busy_besides(tables: Tables) -> float:
-    """Return the cores that the training's own data workers and other programs keep busy; other ranks have theirs.
+    """Return the cores that the training's own data workers and other programs keep busy; other ranks have theirs."""
+    step_ns = tables.steady_ns / max(1, tables.rank_steps)
+    return sum(_busy_workers(use, step_ns) for use in tables.loaders if use.trains) + (tables.cores.others_busy or 0.0)
 
-    A worker that trains counts as a core: who leaves one to it has divided the cores on purpose.
-    """
-    workers = sum(use.workers or 0 for use in tables.loaders if use.trains)
-    return workers + (tables.cores.others_busy or 0.0)
+
+def _busy_workers(use: LoaderUse, step_ns: float) -> float:
+    """Return the cores that a loader's workers keep busy, by the CPU time of their fetches; one each where none was seen."""
+    workers = use.workers or 0
+    if not use.batch_wall_ns:
+        return workers
+    return min(workers, max(use.batch_cpu_ns, use.batch_team_cpu_ns) * use.per_step / max(1.0, step_ns))
