@@ -13,7 +13,7 @@ import pytest
 from fixes import EVERYTHING, INTERRUPTED, NOTHING, NOTHING_PROVED, ONE_KEPT, OUT_OF_TIME, TRAINING_FAILED
 
 from unstall.cli import main
-from unstall.cli._progress import ProgressLine
+from unstall.cli._progress import ProgressLine, line
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import Safety
 from unstall.model.report import Job
@@ -199,10 +199,10 @@ def test_on_a_terminal_one_line_is_rewritten_and_a_verdict_stays(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    line = ProgressLine(stream)
+    shown = ProgressLine(stream)
     for progress in WORK:
-        line(progress)
-    line.clear()
+        shown(progress)
+    shown.clear()
     rewritten = stream.getvalue().split("\r\x1b[2K")
     stays = [part for part in rewritten if part.endswith("\n")]
     assert rewritten[1] == "unstall: 15 min left · recording the run as it is"
@@ -210,6 +210,11 @@ def test_on_a_terminal_one_line_is_rewritten_and_a_verdict_stays(monkeypatch):
     assert len(stays) == 1 and stays[0].startswith("unstall: num_workers=3: faster")
     assert rewritten[-1] == ""
     assert stream.getvalue().count("\n") == 1
+
+
+def test_while_a_remedy_is_screened_the_line_counts_blocks():
+    progress = Progress("2 intra-op threads", 3, 48, None, 0.0, 900.0, unit="screening block")
+    assert line(progress, 80) == "unstall: 15 min left · screening block 4 of 48 · 2 intra-op threads"
 
 
 def test_clearing_writes_nothing_where_nothing_is_shown():

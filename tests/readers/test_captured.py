@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from unstall.model.errors import NotARecording
+from unstall.model.trial import Block
 from unstall.readers import captured
 
 
@@ -34,6 +35,16 @@ def test_points_come_with_the_mean_loss_of_their_passes(tmp_path):
     assert kept.gradients[2].tolist() == [1, 2]
     assert kept.updates[2].tolist() == [3, 4]
     assert kept.point_losses == {2: 2.0}
+
+
+def test_blocks_come_back_in_their_order_and_a_block_that_is_none_is_refused(tmp_path):
+    write(tmp_path, 1, [1.0], blocks=[[1, 4, 3, 90], [0, 8, 3, 120]], not_switched="why")
+    kept = captured.read(tmp_path)
+    assert kept.blocks == (Block(1, 4, 3, 90), Block(0, 8, 3, 120)) and kept.not_switched == "why"
+    assert kept.blocks[1].mean_step_ns == 40
+    write(tmp_path, 1, [1.0], blocks=[[1, 4]])
+    with pytest.raises(NotARecording, match="cannot be read"):
+        captured.read(tmp_path)
 
 
 def test_nothing_captured_gives_a_record_without_losses(tmp_path):
