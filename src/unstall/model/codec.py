@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import (
     AddCall,
+    AmendList,
     CallFirst,
     CallMethod,
     Edit,
@@ -23,6 +24,7 @@ from unstall.model.remedy import (
     Named,
     Remedy,
     RemoveCall,
+    RemoveSetting,
     Safety,
     SetAttribute,
     SetEnvironment,
@@ -42,6 +44,8 @@ PLAN_FORMAT = "unstall-plan/1"
 _KINDS: dict[str, type[Edit]] = {
     "set-keyword": SetKeyword,
     "list-items": ListItems,
+    "amend-list": AmendList,
+    "remove-setting": RemoveSetting,
     "remove-call": RemoveCall,
     "call-first": CallFirst,
     "add-call": AddCall,
@@ -73,7 +77,7 @@ def edit_from_json(record: object) -> Edit:
     kind = _KINDS.get(str(fields.pop("kind", None)))
     if kind is None:
         raise NotAPlan(f"An edit is expected to be one of {', '.join(_KINDS)}; this is none: {record!r}")
-    for name in ("arguments", "dropped"):
+    for name in ("arguments", "dropped", "items"):
         if isinstance(fields.get(name), list):
             fields[name] = tuple(_items(fields[name], name))
     if "keywords" in fields:

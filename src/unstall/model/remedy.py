@@ -137,6 +137,35 @@ class ListItems:
 
 
 @dataclass(frozen=True, slots=True)
+class AmendList:
+    """In the list of strings that the call of *call* on *line* of *file* is given, leave out *dropped* and add *items*.
+
+    ``load(name, sources, extra_cflags=["-O0"])`` becomes ``load(name, sources, extra_cflags=["-O3"])``; where the call is
+    given no list, it is given one of *items*.
+
+    Attributes:
+        keyword, position: of the argument, as of `SetKeyword`.
+    """
+
+    file: str
+    line: int
+    call: str
+    keyword: str
+    items: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSetting:
+    """Do not set *target*, a dotted import path, on *line* of *file*: ``config.cpp.simdlen = 1`` goes."""
+
+    file: str
+    line: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetEnvironment:
     """Start the command with *variable* set to *value*."""
 
@@ -175,8 +204,8 @@ class SetAttribute:
 
 
 MadeEdit = WrapCall | CallMethod  # of what one call makes
-CallEdit = SetKeyword | ListItems | RemoveCall | CallFirst | MadeEdit  # of one call site
-SourceEdit = CallEdit | AddCall | SetAttribute
+CallEdit = SetKeyword | ListItems | AmendList | RemoveCall | CallFirst | MadeEdit  # of one call site
+SourceEdit = CallEdit | RemoveSetting | AddCall | SetAttribute
 Edit = SourceEdit | SetEnvironment
 
 

@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Sequence
 
-from unstall.model.remedy import ListItems, Scalar, SetKeyword
+from unstall.model.remedy import AmendList, ListItems, Scalar, SetKeyword
 from unstall.remedies.mappings import Known, Mapping, mappings
 from unstall.remedies.names import Names
 from unstall.remedies.origins import definition
@@ -45,7 +45,7 @@ def with_keyword(text: Text, tree: ast.Module, site: Site, edit: SetKeyword, com
     if old is None:
         if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and end_of(call.args[0]) == end_of(call):
             raise NotPatchable(edit, "its only argument is a generator without brackets of its own")
-        return text.spliced(*_append(text, call, edit.keyword, value))
+        return text.spliced(*appended(text, call, edit.keyword, value))
     old = definition(names, old, edit, command) or old
     if _is(old, edit.value):
         return text.spliced()
@@ -72,7 +72,7 @@ def _amended(text: Text, mapping: ast.expr, keyword: str, value: str) -> bytes:
     return f"{{**{text.of(mapping)}, {quote}{keyword}{quote}: {value}}}".encode()
 
 
-def passed(call: ast.Call, edit: SetKeyword | ListItems) -> ast.expr | None:
+def passed(call: ast.Call, edit: SetKeyword | ListItems | AmendList) -> ast.expr | None:
     """Return the expression now passed for the keyword, or None where it is not passed by name or place.
 
     Raises:
@@ -99,7 +99,7 @@ def _is(node: ast.expr, value: Scalar) -> bool:
     return type(there) is type(value) and there == value
 
 
-def _append(text: Text, call: ast.Call, keyword: str, value: str) -> list[tuple[Span, bytes]]:
+def appended(text: Text, call: ast.Call, keyword: str, value: str) -> list[tuple[Span, bytes]]:
     """Return the insertions that add ``keyword=value`` after the last argument of *call*."""
     new = f"{keyword}{_equals(text, call)}{value}".encode()
     end, last = _last_word(text, call)

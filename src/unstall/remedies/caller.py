@@ -9,7 +9,17 @@ import tokenize
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from unstall.model.remedy import CallEdit, CallFirst, CallMethod, ListItems, RemoveCall, SetKeyword, WrapCall
+from unstall.model.remedy import (
+    AmendList,
+    CallEdit,
+    CallFirst,
+    CallMethod,
+    ListItems,
+    RemoveCall,
+    SetKeyword,
+    WrapCall,
+)
+from unstall.remedies.amending import listed
 from unstall.remedies.listing import argument
 from unstall.remedies.making import refuse_unless_made_plainly
 from unstall.remedies.sites import NoSuchCall, NotPatchable, Site, Use, calls_nothing, find, parse, refuse_if_used
@@ -82,7 +92,7 @@ class Caller:
             site = find(tree, edit)
         except NoSuchCall:
             # A keyword is set by line, since the name may be bound in a way that the source does not show.
-            if isinstance(edit, (WrapCall, CallMethod, ListItems)):
+            if isinstance(edit, (WrapCall, CallMethod, ListItems, AmendList)):
                 raise
             if isinstance(edit, RemoveCall) and not calls_nothing(tree, edit.line):
                 raise
@@ -93,6 +103,8 @@ class Caller:
             refuse_unless_made_plainly(tree, site, edit)
         if isinstance(edit, ListItems):
             argument(tree, site, edit)
+        if isinstance(edit, AmendList):
+            listed(tree, site, edit)
         return site
 
     def _is_here(self, frame: FrameType) -> bool:
@@ -112,7 +124,7 @@ class Caller:
         return known
 
     def _is_site(self, frame: FrameType) -> bool:
-        first, last, end_column = _text_of_call(frame)
+        first, last, end_column = text_of_call(frame)
         if self._site is None:
             return first <= self._edit.line <= last
         if end_column is not None:
@@ -127,7 +139,7 @@ def tracing() -> Callable[[], bool]:
     return compiling if callable(compiling) else bool
 
 
-def _text_of_call(frame: FrameType) -> tuple[int, int, int | None]:
+def text_of_call(frame: FrameType) -> tuple[int, int, int | None]:
     """Return first line, last line and end column of the call that *frame* is making."""
     positions = getattr(frame.f_code, "co_positions", None)  # Python 3.11
     if positions is not None:

@@ -58,6 +58,11 @@ def holds(tree: ast.Module, edit: Addition) -> bool:
     return False
 
 
+def path_in(tree: ast.Module) -> Callable[[ast.expr], str]:
+    """Return what tells the import path that an expression of the file stands for; "" where no import tells."""
+    return _Imported(tree).path
+
+
 def _path(edit: Addition) -> str:
     return edit.call if isinstance(edit, AddCall) else edit.attribute
 

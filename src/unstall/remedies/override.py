@@ -22,6 +22,7 @@ from unstall.model.remedy import (
     CallEdit,
     CallMethod,
     Edit,
+    RemoveSetting,
     SetAttribute,
     SetEnvironment,
     SetKeyword,
@@ -32,6 +33,7 @@ from unstall.remedies.caller import Caller
 from unstall.remedies.constructed import around_new
 from unstall.remedies.holding import hold
 from unstall.remedies.replacing import NotReachable, located, replace, replace_everywhere
+from unstall.remedies.settings import leave_out
 from unstall.remedies.wrappers import around_function, around_init, around_method, around_post_init, takes_by_field
 
 __all__ = ["Met", "NotReachable", "applied", "apply", "awaited", "environment"]
@@ -77,6 +79,8 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
             if isinstance(edit, (AddCall, SetAttribute)):
                 hold(edit, *located(_path(edit), getattr), undo)  # torch's settings exist by a __getattr__
                 hear()
+            elif isinstance(edit, RemoveSetting):
+                leave_out(edit, undo, hear)
             elif not isinstance(edit, SetEnvironment):
                 _install(edit, undo, hear)
         return undo.pop_all().close
@@ -105,6 +109,8 @@ def _path(edit: SourceEdit) -> str:
     """Return the import path of what is changed in the live process."""
     if isinstance(edit, (WrapCall, CallMethod)) and edit.made:
         return edit.made  # the class itself may be one of the script, which nobody imports
+    if isinstance(edit, RemoveSetting):
+        return edit.target
     return edit.attribute if isinstance(edit, SetAttribute) else edit.call
 
 

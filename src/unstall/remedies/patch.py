@@ -15,23 +15,27 @@ from os import PathLike
 
 from unstall.model.remedy import (
     AddCall,
+    AmendList,
     CallFirst,
     CallMethod,
     Edit,
     ListItems,
     RemoveCall,
+    RemoveSetting,
     SetAttribute,
     SetEnvironment,
     SetKeyword,
     SourceEdit,
     WrapCall,
 )
+from unstall.remedies.amending import with_list
 from unstall.remedies.arguments import with_keyword
 from unstall.remedies.first import holds_first, with_first
 from unstall.remedies.head import with_statement
 from unstall.remedies.listing import with_items
 from unstall.remedies.making import with_made
 from unstall.remedies.removal import without_call
+from unstall.remedies.settings import without_setting
 from unstall.remedies.sites import NoSuchCall, NotPatchable, calls_nothing, find, parse, same_file
 from unstall.remedies.text import Text
 
@@ -68,8 +72,8 @@ def _from_below(edits: Sequence[Edit]) -> list[SourceEdit]:
     On one line values are set, in the order given, before calls are removed; statements of the head come last.
     """
     of_source = [edit for edit in edits if not isinstance(edit, SetEnvironment)]
-    last = (AddCall, SetAttribute)
-    return sorted(of_source, key=lambda edit: (isinstance(edit, last), -edit.line, isinstance(edit, RemoveCall)))
+    last, gone = (AddCall, SetAttribute), (RemoveCall, RemoveSetting)
+    return sorted(of_source, key=lambda edit: (isinstance(edit, last), -edit.line, isinstance(edit, gone)))
 
 
 def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str:
@@ -82,6 +86,10 @@ def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str
         new = with_first(text, find(tree, edit), edit) if not holds_first(tree, edit) else source
     elif isinstance(edit, ListItems):
         new = with_items(text, tree, find(tree, edit), edit)
+    elif isinstance(edit, AmendList):
+        new = with_list(text, tree, find(tree, edit), edit)
+    elif isinstance(edit, RemoveSetting):
+        new = without_setting(text, tree, edit)
     elif isinstance(edit, (WrapCall, CallMethod)):
         new = with_made(text, tree, find(tree, edit), edit)
     elif calls_nothing(tree, edit.line):

@@ -19,14 +19,15 @@ def without_call(text: Text, site: Site, edit: RemoveCall) -> str:
     refuse_if_used(site, edit)
     if site.use is Use.STATEMENT:
         assert isinstance(site.holder, ast.Expr)
-        return _without_statement(text, site.holder, site.block)
+        return without_statement(text, site.holder, site.block)
     assert isinstance(site.holder, (ast.With, ast.AsyncWith))
     if len(site.holder.items) > 1:
         return _without_item(text, site.holder, site.node)
     return _dedented(text, site.holder)
 
 
-def _without_statement(text: Text, statement: ast.stmt, block: tuple[ast.stmt, ...]) -> str:
+def without_statement(text: Text, statement: ast.stmt, block: tuple[ast.stmt, ...]) -> str:
+    """Return the text without *statement*, one of *block*; its line goes with it where nothing else stands there."""
     start, end = text.span(statement)
     if len(block) == 1:
         return text.spliced(((start, end), b"pass"))

@@ -18,11 +18,13 @@ from enum import Enum
 
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import (
+    AmendList,
     CallEdit,
     CallFirst,
     CallMethod,
     ListItems,
     RemoveCall,
+    RemoveSetting,
     SetAttribute,
     SetKeyword,
     SourceEdit,
@@ -53,6 +55,10 @@ def _said(edit: SourceEdit) -> str:
         return f"calling the first argument in the place of {edit.call}"
     if isinstance(edit, ListItems):
         return f"a list of what {edit.keyword} of {edit.call} holds"
+    if isinstance(edit, AmendList):
+        return f"{', '.join(edit.items)} in {edit.keyword} of {edit.call}"
+    if isinstance(edit, RemoveSetting):
+        return f"leaving {edit.target} as it is"
     if isinstance(edit, WrapCall):
         return f"{edit.wrapper} around {edit.call}"
     if isinstance(edit, CallMethod):

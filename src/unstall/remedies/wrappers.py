@@ -7,7 +7,17 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unstall.model.remedy import CallEdit, CallFirst, CallMethod, ListItems, RemoveCall, SetKeyword, WrapCall
+from unstall.model.remedy import (
+    AmendList,
+    CallEdit,
+    CallFirst,
+    CallMethod,
+    ListItems,
+    RemoveCall,
+    SetKeyword,
+    WrapCall,
+)
+from unstall.remedies.amending import amended
 from unstall.remedies.caller import Caller, tracing
 from unstall.remedies.constructed import finishing
 from unstall.remedies.listing import items_of
@@ -15,6 +25,7 @@ from unstall.remedies.replacing import NotReachable
 from unstall.remedies.sites import Use
 
 Function = Callable[..., object]
+_Passed = SetKeyword | ListItems | AmendList  # edits of one argument
 
 
 def around_function(edit: CallEdit, call: Function, caller: Caller) -> Function:
@@ -109,9 +120,7 @@ def around_post_init(edit: SetKeyword, cls: type, caller: Caller) -> Function:
     return wrapper
 
 
-def _after_self(
-    edit: SetKeyword | ListItems | RemoveCall | WrapCall | CallMethod, method: Function, caller: Caller
-) -> Function:
+def _after_self(edit: _Passed | RemoveCall | WrapCall | CallMethod, method: Function, caller: Caller) -> Function:
     traced = tracing()
 
     @functools.wraps(method)
@@ -133,25 +142,27 @@ def _first(edit: CallFirst, args: tuple[object, ...]) -> Function:
     return function
 
 
-def _in_place(edit: SetKeyword | ListItems, args: tuple[object, ...]) -> bool:
+def _in_place(edit: _Passed, args: tuple[object, ...]) -> bool:
     return edit.position is not None and edit.position < len(args)
 
 
-def _placed(edit: SetKeyword | ListItems, args: tuple[object, ...]) -> tuple[object, ...]:
+def _placed(edit: _Passed, args: tuple[object, ...]) -> tuple[object, ...]:
     """Return the positional arguments, the edit's value among them where it is passed so."""
     if edit.position is None or not _in_place(edit, args):
         return args
     return (*args[: edit.position], _value(edit, args[edit.position]), *args[edit.position + 1 :])
 
 
-def _named(edit: SetKeyword | ListItems, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+def _named(edit: _Passed, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
     if _in_place(edit, args):
         return kwargs
     return {**kwargs, edit.keyword: _value(edit, kwargs.get(edit.keyword))}
 
 
-def _value(edit: SetKeyword | ListItems, old: object) -> object:
-    return edit.value if isinstance(edit, SetKeyword) else items_of(old)
+def _value(edit: _Passed, old: object) -> object:
+    if isinstance(edit, SetKeyword):
+        return edit.value
+    return amended(old, edit) if isinstance(edit, AmendList) else items_of(old)
 
 
 def _null_context(cls: type, edit: RemoveCall) -> type:

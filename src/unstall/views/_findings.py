@@ -14,6 +14,7 @@ from unstall.model.finding import Calibrated, Candidate, Evidence, Finding, Line
 from unstall.model.ledger import Basis
 from unstall.model.remedy import (
     AddCall,
+    AmendList,
     CallFirst,
     CallMethod,
     Edit,
@@ -22,6 +23,7 @@ from unstall.model.remedy import (
     Named,
     Remedy,
     RemoveCall,
+    RemoveSetting,
     Safety,
     SetAttribute,
     SetEnvironment,
@@ -232,6 +234,10 @@ def _edit(edit: Edit) -> str:
         return f"edit {edit.file}:{edit.line}: X{method}(...) instead of {edit.call}(X, ...)"
     if isinstance(edit, ListItems):
         return f"edit {edit.file}:{edit.line}: {edit.call}(a list of all that {edit.keyword} holds, ...)"
+    if isinstance(edit, AmendList):
+        return f"edit {edit.file}:{edit.line}: {edit.call}(..., {edit.keyword}=[..., {', '.join(map(repr, edit.items))}])"
+    if isinstance(edit, RemoveSetting):
+        return f"edit {edit.file}:{edit.line}: leave out what sets {edit.target}"
     if isinstance(edit, WrapCall):
         return f"edit {edit.file}:{edit.line}: {edit.wrapper}({edit.call}(...){_keywords(edit, ', ')})"
     if isinstance(edit, CallMethod):

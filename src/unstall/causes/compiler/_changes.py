@@ -5,8 +5,14 @@ The words of the guards are those of torch 2.4 to 2.13; what is not known is OTH
 
 from __future__ import annotations
 
+import inspect
+import linecache
+import os
 import re
 from enum import Enum
+
+from unstall.model.finding import Line
+from unstall.model.tables import Compile
 
 
 class Change(Enum):
@@ -15,6 +21,7 @@ class Change(Enum):
     LEARNING_RATE = "a setting of the optimizer is a Python number that changes"
     SHAPE = "the shape of a tensor changes"
     LENGTH = "the length of a list or dict changes"
+    KEYS = "the keys of a dict change"
     ATTRIBUTE = "an attribute differs between objects or calls"
     VALUE = "a Python value that is passed in changes"
     OBJECT = "another object or function is passed in each time"
@@ -35,7 +42,8 @@ _SIGNS = (
             r"(requires_grad|dtype|device|dispatch key set|layout) mismatch|GLOBAL_STATE|grad_mode|\.training\b"
         ),
     ),
-    (Change.LENGTH, re.compile(r"\blen\(|___dict_contains|list\(.*\.keys\(\)|not in\b")),
+    (Change.LENGTH, re.compile(r"\blen\(")),
+    (Change.KEYS, re.compile(r"KeyError on|___dict_contains|list\(.*\.keys\(\)|not in\b")),
     (Change.OBJECT, re.compile(r"___check_(obj|type)_id|\bid\(|___check_type|is not\b|\bis\b")),
     (Change.ATTRIBUTE, re.compile(r"\bself\S*\.\w+\S*\s*==|\._modules\b|\.__dict__\b")),
     (Change.VALUE, re.compile(r"==|math\.isnan|str\(")),
@@ -52,3 +60,22 @@ def guard_of(reason: str) -> str:
     """Return the guard of *reason* alone: without the number of the entry before it and the source line after it."""
     first = reason.split("\n", 1)[0].split("  #", 1)[0]
     return re.sub(r"^\d+/\d+:\s*", "", first).strip()
+
+
+def reading(window: Compile, project: str) -> Line | None:
+    """Return the one line of the function that reads what its guard does: some guards, as of a dict's keys, name no line."""
+    read, frame = _attribute_in(window.reason), window.frame
+    if not read or frame is None:
+        return None
+    lines = linecache.getlines(os.path.join(project, frame.file))[frame.line - 1 :]
+    sign = re.compile(rf"{re.escape(read)}\b")
+    found = [
+        n for n, text in enumerate(inspect.getblock(lines) if lines else ()) if sign.search(text.partition("#")[0])
+    ]
+    return Line(frame.file, frame.line + found[0], frame.function, lines[found[0]].strip()) if len(found) == 1 else None
+
+
+def _attribute_in(reason: str) -> str:
+    """Return the attribute that the guard of *reason* reads, as ``self.flags``; "" where it reads none."""
+    read = re.search(r"\bself(?:\.[A-Za-z_]\w*)+", guard_of(reason))
+    return read[0] if read is not None else ""

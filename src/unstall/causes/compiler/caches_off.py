@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
+from unstall.causes.compiler._settings import INDUCTOR, without
 from unstall.causes.compiler._starts import PICTURE, SAVED, TRAINING, cache_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Environment, Finding, Saving, Scope, Weight, Where
@@ -67,10 +68,9 @@ class CachesOff(Cause):
 
     planted = (
         Planted(
-            before=_HEAD.format(off="\ntorch._inductor.config.force_disable_caches = True  # <- fault\n") + TRAINING,
+            before=_HEAD.format(off="torch._inductor.config.force_disable_caches = True  # <- fault\n") + TRAINING,
             after=_HEAD.format(off="") + TRAINING,
             also=frozenset({"compiler/long-cold-start"}),
-            edited=False,
         ),
     )
 
@@ -92,7 +92,8 @@ class CachesOff(Cause):
             edit = SetEnvironment(VARIABLE, "0")
             yield Remedy(f"{self.id}#on", f"start without {VARIABLE}", Safety.SAME_BITS, (edit,), (), why)
         else:
-            yield Remedy(f"{self.id}#on", "take out what switches the caches off", Safety.SAME_BITS, (), (), why)
+            edits = without(finding.where, *(INDUCTOR + name for name in SETTINGS[1:]))
+            yield Remedy(f"{self.id}#on", "take out what switches the caches off", Safety.SAME_BITS, edits, (), why)
 
 
 def _where(run: Run, tables: Tables) -> Where | None:

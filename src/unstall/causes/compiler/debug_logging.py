@@ -26,10 +26,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes.compiler._settings import without_call
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Environment, Evidence, Finding, Line, Saving, Scope, Stake, Weight, Where
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Compile, HotLine, Tables
 
@@ -64,6 +65,18 @@ import torch
 from torch import nn
 {asked}
 
+def scaled(x, gain):
+    return x * gain
+
+
+def bent(x):
+    return torch.tanh(x)
+
+
+def mixed(x, y):
+    return scaled(x, 0.9) + scaled(y, 0.1)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -71,7 +84,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         for gain in self.gain:
-            x = nn.functional.layer_norm(x, (16,)) + torch.tanh(gain * x)
+            x = mixed(bent(scaled(x, gain)), bent(scaled(gain, gain)))
         return x
 
 
@@ -105,11 +118,10 @@ class DebugLogging(Cause):
     planted = (
         Planted(
             before=_PLANTED.format(
-                asked="\ntorch._logging.set_logs(dynamo=10, aot=10, graph_code=True, bytecode=True)  # <- fault\n"
+                asked="torch._logging.set_logs(dynamo=10, aot=10, graph_code=True, bytecode=True)  # <- fault\n"
             ),
             after=_PLANTED.format(asked=""),
             also=frozenset({"compiler/long-cold-start"}),
-            edited=False,
         ),
     )
 
@@ -140,7 +152,10 @@ class DebugLogging(Cause):
             f"unset {VARIABLE}, or take out the call of set_logs; graph breaks and recompilations alone "
             f"({VARIABLE}=graph_breaks,recompiles) cost little"
         )
-        yield Remedy(f"{self.id}#quiet", "train without the compiler's log", Safety.SAME_BITS, (), (), why)
+        edits: tuple[Edit, ...] = without_call(finding.where, "torch._logging.set_logs")
+        if isinstance(finding.where, Environment):
+            edits = (SetEnvironment(VARIABLE, ""),)  # torch takes it for unset
+        yield Remedy(f"{self.id}#quiet", "train without the compiler's log", Safety.SAME_BITS, edits, (), why)
 
 
 def _where(run: Run, tables: Tables) -> Where | None:

@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import set_in_script
+from unstall.causes.compiler._settings import INDUCTOR, without
 from unstall.causes.compiler._uncompiled import stakes_in
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Weight, Where
@@ -152,10 +153,9 @@ class NarrowVectors(Cause):
 
     planted = (
         Planted(
-            before=_COMPILED.format(set="torch._inductor.config.cpp.simdlen = 1  # <- fault\n\n"),
+            before=_COMPILED.format(set="torch._inductor.config.cpp.simdlen = 1  # <- fault\n"),
             after=_COMPILED.format(set=""),
             also=_ALSO,
-            edited=False,
         ),
         Planted(
             before=_EAGER.format(set=f'\nos.environ["{VARIABLE}"] = "default"  # <- fault\n'),
@@ -239,7 +239,8 @@ class NarrowVectors(Cause):
             )
         else:
             why = f"take the setting out: torch then uses the widest vectors that the processor has; {why}"
-            yield Remedy(f"{self.id}#vectors", "use the processor's vectors", Safety.SAME_MATH, (), (), why)
+            edits = without(finding.where, INDUCTOR + SETTING)
+            yield Remedy(f"{self.id}#vectors", "use the processor's vectors", Safety.SAME_MATH, edits, (), why)
 
 
 def _widths(run: Run) -> set[int]:

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import is_library
 from unstall.causes.compiler._asked import set_where_asked
-from unstall.causes.compiler._changes import Change, change_of, guard_of
+from unstall.causes.compiler._changes import Change, change_of, guard_of, reading
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -62,6 +62,10 @@ _ADVICE = {
         "pad or bucket to a few lengths, or call torch._dynamo.mark_dynamic(tensor, dim) before the compiled call",
     ),
     Change.LENGTH: ("keep the length fixed", "pass one stacked tensor instead of a list or dict whose length changes"),
+    Change.KEYS: (
+        "keep the keys fixed",
+        "look the value up before the compiled call and pass it as a tensor: the keys of a dict are part of the program",
+    ),
     Change.ATTRIBUTE: (
         "keep what differs between the objects in a tensor",
         "register_buffer the value, so that all objects share one compiled program; a whole number on a module can "
@@ -329,8 +333,8 @@ def _where(change: Change, windows: Sequence[Compile], run: Run, tables: Tables)
         made = [facts.text("site") or "" for facts in run.ranks[0].facts.family("parameters").values()]
         line = next((line for site in made if site and (line := tables.place(site)) is not None), None)
         return line or typical.site
-    guard = typical.guard
-    if change in (Change.ATTRIBUTE, Change.LENGTH) and guard is not None and not is_library(guard.file):
+    guard = typical.guard or reading(typical, run.project)
+    if change in (Change.ATTRIBUTE, Change.LENGTH, Change.KEYS) and guard is not None and not is_library(guard.file):
         return guard
     return typical.site or guard or typical.frame
 

@@ -29,15 +29,17 @@ time, gcc 12: `-O0` 0.7-11.8 ms, `-O3` 0.04-8.5 ms, `-O3 -march=native` 0.05-8.5
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from unstall.causes._cause import LEAST_SHARE, Cause
+from unstall.causes._configured import is_library
 from unstall.causes.compiler._extension import FUNCTION, SOURCE
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.model.native import Build, Native
-from unstall.model.remedy import Remedy, Safety
+from unstall.model.remedy import AmendList, Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
@@ -47,7 +49,9 @@ LEAST_CANDIDATE = 0.1  # of the step; below it, not even a candidate where it wa
 LEVELS = {"0": 0, "g": 1, "": 1, "1": 1, "s": 2, "z": 2, "2": 2, "3": 3, "fast": 3}
 OLDEST = ("-march=x86-64", "-march=core2", "-march=nocona", "-march=k8")
 VECTORS = ("-march=", "-mavx", "-msse4", "-xHost", "-xhost")
+OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
 FLAGS = '["-O3", "-march=native", "-DNDEBUG"]'
+POSITIONS = {"load": 2, "load_inline": 4}  # of extra_cflags
 
 _PICTURE = """
     step   |ssssssssss|ssssssssss
@@ -110,10 +114,9 @@ class UnoptimisedExtension(Cause):
 
     planted = (
         Planted(
-            before=_script("plain", "", "  # <- fault"),
-            after=_script("optimised", f", extra_cflags={FLAGS}", ""),
+            before=_script("extension", "", "  # <- fault"),
+            after=_script("extension", f", extra_cflags={FLAGS}", ""),
             also=frozenset({"kernels/too-few-threads"}),  # one thread, so that times are steady
-            edited=False,
         ),
     )
 
@@ -168,7 +171,20 @@ class UnoptimisedExtension(Cause):
             f"pass extra_cflags={FLAGS} to load or load_inline, or extra_compile_args to CppExtension: with -march=native "
             "products are added without rounding between, and the library runs on processors like this one only"
         )
-        yield Remedy(f"{self.id}#optimise", "compile the extension with optimisation", Safety.SAME_MATH, (), (), why)
+        found = (native.build for native in tables.natives if native.build is not None)
+        build = next((build for build in found if build.line == finding.where), None)
+        edits = optimised(build, run) if build is not None else ()
+        yield Remedy(f"{self.id}#optimise", "compile the extension with optimisation", Safety.SAME_MATH, edits, (), why)
+
+
+def optimised(build: Build, run: Run) -> tuple[AmendList, ...]:
+    """Return the edit that gives *build* flags which optimise; () where its line calls something else, or on other processors."""
+    called = re.search(r"\b(load|load_inline)\(", build.line.code)
+    if called is None or is_library(build.line.file) or run.facts.text("machine.architecture") != "x86_64":
+        return ()
+    dropped = tuple(flag for flag in dict.fromkeys(build.flags) if flag.startswith("-O"))
+    call, position = f"torch.utils.cpp_extension.{called[1]}", POSITIONS[called[1]]
+    return (AmendList(build.line.file, build.line.line, call, "extra_cflags", OPTIMISED, dropped, position),)
 
 
 def level_of(flags: Sequence[str]) -> int:
