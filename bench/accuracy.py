@@ -6,8 +6,8 @@ named the marked line, how often a healthy script was blamed, and by the layer o
 claimed is from the one measured between `before` and `after`, and how often its bounds hold it: as claimed, and calibrated
 by all other trainings. Each is run before, after, after, before, one training at a time.
 
---keep FILE holds what was measured, a JSON line a training: what is there is not measured again, but for --again where two
-runs of the same training differed too much to count. --only takes parts of the names of causes. --shard shares the work out
+--keep FILE holds what was measured, a JSON line a training: what is there is not measured again, but for --again where the
+machine was too loud for a row to count. --only takes parts of the names of causes. --shard shares the work out
 over machines, each with a file; several files are read by ``--show FILE ...``. --write puts the scores into the package
 (`accounts/calibration.json`), which bounds every prediction from then on.
 """
@@ -73,7 +73,8 @@ def measured(key: str, planted: Planted) -> dict[str, object]:
     first, second, third, fourth = (whole_ms(run, claim.scope) for run in runs)
     load = max(before.numbers["load"], after.numbers["load"], os.getloadavg()[0])
     busy = [run.machine_load for run in runs]
-    return {**row, "claim": predicted.to_row(Realised(claim, (first, fourth), (second, third), load)), "machine": busy}
+    made = Realised(claim, (first, fourth), (second, third), load, len(os.sched_getaffinity(0)))
+    return {**row, "claim": predicted.to_row(made), "machine": busy}
 
 
 def outcomes_of(rows: Sequence[Mapping[str, object]]) -> list[Outcome]:
@@ -99,7 +100,8 @@ def line_of(row: Mapping[str, object]) -> str:
         low, high = one.claim.left_ms
         said = f"{one.claim.whole_ms:.1f} -> {low:.1f} to {high:.1f} ms claimed, {one.measured_ms:.1f} measured"
         runs = "; ".join(" and ".join(f"{ms:.1f}" for ms in times) for times in (one.before_ms, one.after_ms))
-        said += "" if one.is_sound else f" (left out, two runs each: {runs})"
+        said += "" if one.agrees else f" (two runs each: {runs})"
+        said += "" if one.is_sound else " (left out)"
     failed = f"  {before.error}{after.error}"
     return f"{before.key:36} {before.named}{line}: {said}  load {before.numbers['load']:.1f}{blamed}{failed}".rstrip()
 

@@ -25,7 +25,7 @@ MS = 1_000_000
 
 
 def realised(cause="data/a", low=40.0, high=50.0, before=(100.0, 100.0), after=(55.0, 55.0), load=0.5):
-    return Realised(Claim(cause, Scope.STEADY, before[0], low, high), before, after, load)
+    return Realised(Claim(cause, Scope.STEADY, before[0], low, high), before, after, load, 2)
 
 
 def drawn(rng, count, causes):
@@ -37,7 +37,7 @@ def drawn(rng, count, causes):
         then = float((whole - (low + high) / 2) * np.exp(rng.normal(0, 0.25)))
         times = (whole, whole * float(rng.uniform(0.95, 1.1)))
         after = (then, then * times[1] / whole)
-        rows.append(Realised(Claim(causes[n % len(causes)], Scope.STEADY, whole, low, high), times, after, 1.0))
+        rows.append(Realised(Claim(causes[n % len(causes)], Scope.STEADY, whole, low, high), times, after, 1.0, 2))
     return rows
 
 
@@ -63,6 +63,14 @@ def test_runs_of_one_training_that_differ_too_much_do_not_count(arm):
     assert scores_of([loud]) == {}
     made = calibration_of([loud, realised()], {})
     assert (made["count"], made["left_out"]) == (1, 1)
+
+
+def test_rows_from_a_crowded_machine_do_not_count_even_where_the_runs_agree():
+    assert realised(load=3.0).is_sound
+    crowded = realised(load=3.1)
+    assert crowded.agrees and not crowded.is_sound
+    said = table([crowded, realised(), realised(before=(100.0, 140.0))])
+    assert "the load was over 1.5 a core: 1" in said and "differ by over 15%: 1" in said
 
 
 def test_the_file_holds_the_scores_by_cause_and_what_they_were_measured_on():

@@ -20,6 +20,7 @@ from unstall.model.report import Report
 from unstall.testing.confusion import counted
 
 MOST_APART = 0.15  # of two runs of the same training; beyond it the machine was too loud to say what the fault costs
+MOST_LOAD = 1.5  # of the machine a core, the training's own included; at 3 to 4 a core steps took ten times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,18 @@ def claim_of(report: Report, finding: Finding) -> Claim | None:
 
 @dataclass(frozen=True, slots=True)
 class Realised:
-    """A claim, and the same time in the runs with the fault and in those without it, ms; *load* of the machine, the largest."""
+    """A claim, and what was measured.
+
+    Attributes:
+        before_ms, after_ms: the time that the saving is taken from, in the runs with the fault and in those without it.
+        load: average of the machine, the largest of the four runs, on so many usable *cores*.
+    """
 
     claim: Claim
     before_ms: tuple[float, ...]
     after_ms: tuple[float, ...]
     load: float
+    cores: int
 
     @property
     def layer(self) -> str:
@@ -75,7 +82,15 @@ class Realised:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether the runs of the same training agree, with the fault and without."""
+        """Return whether the row counts: the machine was free for it, and the runs of the same training agree."""
+        return not self.is_crowded and self.agrees
+
+    @property
+    def is_crowded(self) -> bool:
+        return self.load > MOST_LOAD * self.cores
+
+    @property
+    def agrees(self) -> bool:
         return all(0 < max(times) <= (1 + MOST_APART) * min(times) for times in (self.before_ms, self.after_ms))
 
     @property
@@ -101,7 +116,7 @@ def to_row(realised: Realised) -> dict[str, object]:
     """Return *realised* as what JSON holds."""
     claim = realised.claim
     return {**asdict(claim), "scope": claim.scope.value, "before_ms": list(realised.before_ms),
-            "after_ms": list(realised.after_ms), "load": realised.load}  # fmt: skip
+            "after_ms": list(realised.after_ms), "load": realised.load, "cores": realised.cores}  # fmt: skip
 
 
 def from_row(row: Mapping[str, object]) -> Realised:
@@ -110,7 +125,7 @@ def from_row(row: Mapping[str, object]) -> Realised:
     assert isinstance(before, list) and isinstance(after, list)
     whole, low, high, load = (float(str(row[name])) for name in ("whole_ms", "low_ms", "high_ms", "load"))
     claim = Claim(str(row["cause"]), Scope(str(row["scope"])), whole, low, high)
-    return Realised(claim, tuple(map(float, before)), tuple(map(float, after)), load)
+    return Realised(claim, tuple(map(float, before)), tuple(map(float, after)), load, int(str(row["cores"])))
 
 
 # ---------------------------------------------------------------- what they say together
@@ -162,7 +177,10 @@ def table(rows: Sequence[Realised]) -> str:
     ]
     lines += [_line(name, found) for name, found in sorted(families.items())]
     lines.append(_line("all", sound))
-    lines.append(f"left out, two runs of the same training differ by over {MOST_APART:.0%}: {len(rows) - len(sound)}")
+    crowded = sum(row.is_crowded for row in rows)
+    lines.append(f"left out, the load was over {MOST_LOAD:g} a core: {crowded}")
+    apart = len(rows) - len(sound) - crowded
+    lines.append(f"left out, two runs of the same training differ by over {MOST_APART:.0%}: {apart}")
     lines.append("")
     for row in sorted(rows, key=lambda row: row.claim.cause):
         low, high = row.claim.left_ms
