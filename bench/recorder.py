@@ -3,7 +3,7 @@
 Three measures that check one another:
 
 - counted: how often a step of the reference loop calls each main part of the recorder, times what one call costs alone;
-- switched: the same loop in one process, on tiny tensors and on larger ones, its probes switched on for a random half
+- switched: the same loop in one process, on tensors of three sizes, its probes switched on for a random half
   of the steps; torch.profiler for blocks of steps, as it takes long to start. All that the probes do is in it, the
   writing too, but their closed doors are not (0.1 us a call);
 - observed: the reference loop in two fresh processes, one with the recorder, that take turns.
@@ -197,11 +197,14 @@ def switched(rounds: int = 30) -> None:
     torch.set_num_threads(1)
     probes, flushed = switches(), flushing()
     print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
-    for size, step, steps in (("tiny", training(2, 4), 40), ("larger", training(128, 16), 15)):
+    others = "profiler", "stacks"
+    sizes = ("tiny", (2, 4), 40, others), ("larger", (128, 16), 15, others), ("long", (384, 32), 20, ())
+    for size, images, steps, beside in sizes:
+        step = training(*images)
         for _ in range(40):
             step()
         size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
-        for mode in ("recorder", "profiler", "stacks"):
+        for mode in ("recorder", *beside):
             if mode == "recorder":
                 added, ratio = at_random(step, probes, flushed, rounds, 5 * steps)
             else:

@@ -65,8 +65,7 @@ class Recorded:
 
     def close(self, steps: int) -> None:
         self.live.cut()
-        self.live.settle()
-        now, cells, _ = self.live.rows.pop()
+        now, cells, _ = self.live.rows().pop()
         if steps:
             self.events.append((self.row_start, now, Kind.STEP))
         self.rows.append((self.row_start, now, sorted(cells.items()), steps))
@@ -191,7 +190,6 @@ def test_an_error_that_flies_past_closes_what_it_left_open() -> None:
     recorded.live.leave(depth)
     recorded.now += 11
     recorded.live.cut()
-    recorded.live.settle()
-    _, cells, marks = recorded.live.rows.pop()
+    _, cells, marks = recorded.live.rows().pop()
     assert sum(cells.values()) == 23
     assert marks[::2] == [Phase.STARTUP, Phase.FORWARD, Phase.STARTUP]

@@ -46,7 +46,7 @@ def test_the_steps_before_the_end_are_reported_with_the_trainings_own_exit_code(
     left = bench.watched("train.py", ending)
     assert left.code == left.report["exit_code"] == code
     assert ("cleaned up" in left.out) == cleans
-    # A kill loses what was not yet flushed: 50 ms (5 steps) and the step in progress, more where the machine stalls.
+    # A kill loses what was not yet flushed: 100 ms (10 steps) and the step in progress, more where the machine stalls.
     assert left.steps == 30 if cleans else 15 <= left.steps <= 30
     assert f"ended with exit code {code}" in left.err
     assert ("without saying so" in left.warnings) != cleans

@@ -91,10 +91,18 @@ class Accounting:
         self.settled.spent[cell] += ns
         self.settled.last += ns
 
-    def cut(self) -> int:
-        """End a row; return the time now. Where a collection of garbage runs over it, the row ends after that."""
+    def cut(self, depth: int = 0) -> int:
+        """End a row; return the time now. Where a collection of garbage runs over it, the row ends after that.
+
+        Args:
+            depth: what was opened at it or deeper is closed before; 0 closes nothing.
+        """
         now = self.clock()
-        self.events += (CUT, now)
+        if 0 < depth < self.depth:
+            self.depth = depth
+            self.events += (-depth, now, CUT, now)
+        else:
+            self.events += (CUT, now)
         return now
 
     def here(self) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so that a long run stays small
 WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single steps in every so much time
 ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
-FLUSH_NS = 50_000_000  # a killed process loses at most this much, and the step it was in
+FLUSH_NS = 100_000_000  # a killed process loses at most this much, and the step it was in
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
@@ -333,17 +333,19 @@ class Recorder:
         """Close all that is open on the training thread's stack."""
         self.accounting.leave(1)
 
-    def close_step(self, closer: int) -> None:
-        """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES."""
+    def close_step(self, closer: int, depth: int = 0) -> None:
+        """End a step here; *closer* is the optimizer's number, or BACKWARD_CLOSES, *depth* as `Accounting.cut` takes it."""
         if not self.ended:
             if not self.trains:
                 self._first_step()
             self.step += 1
-            self._row(1, closer)
+            self._row(1, closer, depth)
             if self.accounting.base != IN_BETWEEN:
                 self.accounting.set_base(BETWEEN)
             if self.step >= self._next_look:
                 self._tell_step()
+        elif depth:
+            self.accounting.leave(depth)
         if closer == self.closer:
             self.loop_steps += 1
             if self.limits.any and (because := self.limits.reached(self.loop_steps)):
@@ -374,11 +376,11 @@ class Recorder:
                     with probe:
                         self.captured.update(act())
 
-    def _row(self, steps: int, closer: int) -> None:
+    def _row(self, steps: int, closer: int, depth: int = 0) -> None:
         if get_ident() == self.thread:
             self._cpu = time.thread_time_ns()
         self._cut += (self.step, steps, closer, self.flags, self._cpu, self.detailed)
-        now = self.accounting.cut()
+        now = self.accounting.cut(depth)
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
         if now - self._flushed > FLUSH_NS:

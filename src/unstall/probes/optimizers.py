@@ -67,14 +67,15 @@ class Optimizers:
         if not self.probe.on or not self.open or get_ident() != self.recorder.thread:
             return
         try:
-            self.recorder.accounting.leave(self.open.pop()[1])
+            _, depth = self.open.pop()
             if self.open:  # a step inside a step: LBFGS's closure, a wrapping optimizer
+                self.recorder.accounting.leave(depth)
                 return
             number = self.last[1] if self.last[0]() is optimizer else self.known(optimizer)
             closer = self.recorder.closer
             if closer != number and (closer in (None, BACKWARD_CLOSES) or closer not in self.numbers.values()):
                 self.recorder.closer = number
-            self.recorder.close_step(number)
+            self.recorder.close_step(number, depth)
         except Exception as error:
             self.probe.switch_off(error)
             self.recorder.unwind()  # its phase would stay open, and backward, which now closes steps, lie within it
