@@ -126,12 +126,16 @@ def line_of(outcome: Outcome) -> str:
 
 
 def ratio_of(seen: Mapping[str, Outcome], key: str) -> float | None:
-    """Return how many times the step took with the fault of *key*, the loop for one of the start; None if not known."""
+    """Return how many times the step took with the fault of *key*, the loop for one of the start; None if not known.
+
+    What the machine gave to other programs is left out of both.
+    """
     one, without = seen.get(key), seen.get(key + AFTER)
     if one is None or without is None:
         return None
     name = "loop_ms" if one.planted in AT_START else "mean_ms"
-    return one.numbers[name] / max(1e-9, without.numbers[name])
+    took, takes = (cell.numbers[name] * (1 - cell.numbers.get("starved", 0.0)) for cell in (one, without))
+    return took / max(1e-9, takes)
 
 
 def raised() -> str:

@@ -5,6 +5,7 @@ import json
 import pytest
 from scipy.stats import binomtest
 
+from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.testing.confusion import (
     NOTHING,
     Cell,
@@ -12,6 +13,7 @@ from unstall.testing.confusion import (
     Told,
     from_row,
     matrix,
+    starved_share,
     summary,
     to_row,
     trained,
@@ -66,6 +68,16 @@ def test_healthy_trainings_are_counted_apart_and_named_where_they_are_blamed():
     text = summary([*healthy, outcome()])
     assert "nothing blamed 1/2" in text and "first right 1/1" in text
     assert f"{B} 12%" in text
+
+
+def test_what_the_machine_gave_to_others_is_counted_in_the_steps_only():
+    entries = [
+        (-1, 0, Phase.STARTUP, Activity.STARVED, Basis.MEASURED, 50),
+        (0, 0, Phase.FORWARD, Activity.STARVED, Basis.MEASURED, 30),
+        (0, 0, Phase.FORWARD, Activity.COMPUTE, Basis.MEASURED, 30),
+        (1, 0, Phase.BACKWARD, Activity.COMPUTE, Basis.MEASURED, 60),
+    ]
+    assert starved_share(Ledger.of(entries, [170])) == 0.25
 
 
 SCRIPT = """\

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from unstall.model.finding import Candidate, Finding, Scope
+from unstall.model.ledger import Activity, Ledger
 from unstall.model.report import Report
 from unstall.testing.contract import faults_in, names_line, train
 from unstall.testing.together import measured
@@ -54,9 +55,9 @@ class Outcome:
         named: id of the first fault, of the candidate where that is what was planted, or `NOTHING`.
         line: whether it names a marked line. where: the place it names.
         blamed: faults that the cell does not allow, each with its share.
-        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``loop_ms`` (all time in the loop over all its steps), ``load``; of
-            what was planted, where it was found, its ``share`` of the step, and the saving claimed a step, ``low_ms`` to
-            ``high_ms``.
+        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``loop_ms`` (all time in the loop over all its steps), ``load``,
+            ``starved`` (share of the steps in which the machine gave the training no core); of what was planted, where it
+            was found, its ``share`` of the step, and the saving claimed a step, ``low_ms`` to ``high_ms``.
         error: why there is no answer: the training failed.
     """
 
@@ -92,6 +93,7 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
         "load": os.getloadavg()[0],
         "mean_ms": report.mean_step_ns / 1e6,
         "loop_ms": measured(report).step_ns / 1e6,
+        "starved": starved_share(report.ledger) if report.ledger is not None else 0.0,
     }
     if report.step_ns is not None:
         numbers["step_ms"] = report.step_ns.median / 1e6
@@ -113,6 +115,13 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
         f"exit code {report.exit_code}" if report.exit_code else "" if report.steady_steps else "no steady steps",
     )
     return outcome, report
+
+
+def starved_share(ledger: Ledger) -> float:
+    """Return the share of the steps in which the training was runnable and had no core."""
+    in_steps = ledger.step >= 0
+    starved = in_steps & (ledger.activity == Activity.STARVED)
+    return float(ledger.ns[starved].sum() / max(1, ledger.ns[in_steps].sum()))
 
 
 def _share(report: Report, cause: str) -> float:
