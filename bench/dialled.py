@@ -205,7 +205,7 @@ def slow_collate(to: Setting) -> list[Change]:
 
 
 def slow_get_batch(to: Setting) -> list[Change]:
-    return [("(64,)", f"({to.times(0.01)},)"), ("range(600)", "range(100_000)")]
+    return [("(64,)", f"({to.times(0.0085)},)"), ("range(600)", "range(100_000)")]
 
 
 def slow_storage(to: Setting) -> list[Change]:
@@ -230,6 +230,7 @@ def slow_worker_start(to: Setting) -> list[Change]:
         ("num_workers=2", "num_workers=1"),
         ("250_000", str(1000 + round(more_ms / 0.008))),
         ("return 640", f"return {32 * (to.steps + 40)}"),
+        ("self.rows[i]", "self.rows[i % len(self.rows)]"),
         ('="spawn")\n', '="spawn")  # <- fault\n'),  # where there is little to hand over
     ]
 
@@ -292,6 +293,7 @@ LEAST_FAULT_MS = {
     "data/costly-transport": 4.0,  # sixteen tensors
     "data/inflating-chunks": 0.5,  # to open an array of an archive at all takes 0.2
     "data/row-by-row": 0.4,  # what any loader takes to put some thirty rows together
+    "data/slow-storage": 1.0,  # what eight workers take of two cores to make a batch and hand it over
     "data/starved-loader": 0.6,  # to hand a batch over takes 0.3, so a worker gains nothing with less
 }
 OWN_MS: Mapping[str, Callable[[Setting], float]] = {

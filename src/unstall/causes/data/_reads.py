@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from unstall.model.loading import LoaderUse
+import re
+
+from unstall.model.loading import BatchLine, LoaderUse
 
 LEAST_LOOKS = 3  # batches; the first ones read headers and imports as well
 LEAST_OVER = 4  # bytes read from files over bytes of the sample; compressed ones make more of them than were read
 LEAST_AGAIN = 4  # times that a pass reads all of the files; shuffled chunks are read twice by careful code too
 LEAST_READ = 16_384  # bytes a sample; less is a buffer of the file object's
+_FORMATS = re.compile(
+    r"npyio|zipfile|gzip|bz2|lzma|tarfile|zlib|h5py|zarr|numcodecs|pyarrow|fastparquet|netCDF4|tables\.|sqlite3|fsspec"
+)
+_CALLS = re.compile(r"\.p?read\w*\(|\b(pread|fromfile|load\w*|decompress)\(")
 
 
 def inflation(use: LoaderUse) -> float:
@@ -28,3 +34,12 @@ def size(nbytes: float) -> str:
     """Return *nbytes* in words, as ``1.5 MB``."""
     scale, unit = next(((n, u) for n, u in ((1e9, "GB"), (1e6, "MB")) if nbytes >= n), (1e3, "kB"))
     return f"{nbytes / scale:.3g} {unit}"
+
+
+def reading(lines: tuple[BatchLine, ...]) -> BatchLine | None:
+    """Return the user's line that reads most, by what it calls; of lines that call one another the innermost."""
+    told = [line for line in lines if line.part == "getitem" and line.line is not None]
+    reads = [
+        line for line in told if _FORMATS.search(line.callee) or _CALLS.search(line.line.code if line.line else "")
+    ]
+    return max(reads, key=lambda line: (line.share, line.depth), default=None)

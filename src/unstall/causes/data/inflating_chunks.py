@@ -23,7 +23,6 @@ https://docs.h5py.org/en/stable/high/dataset.html, "Chunked storage".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -39,7 +38,7 @@ from unstall.causes.data._input import (
     share_of,
     wait_of,
 )
-from unstall.causes.data._reads import inflation, size
+from unstall.causes.data._reads import inflation, reading, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
 from unstall.model.ledger import Basis, Ledger
@@ -49,10 +48,6 @@ from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
 LEAST_PART = 0.25  # of a batch's cost
-_FORMATS = re.compile(
-    r"npyio|zipfile|gzip|bz2|lzma|tarfile|zlib|h5py|zarr|numcodecs|pyarrow|fastparquet|netCDF4|tables\.|sqlite3|fsspec"
-)
-_CALLS = re.compile(r"\.p?read\w*\(|\b(pread|fromfile|load\w*|decompress)\(")
 _MS = 1_000_000
 _PICTURE = """
     step   |ssssssssss|ssssssssss
@@ -225,12 +220,3 @@ class InflatingChunks(Cause):
             Safety.SAME_BITS,
             why="the samples hold the same bytes; small chunks compress less",
         )
-
-
-def reading(lines: tuple[BatchLine, ...]) -> BatchLine | None:
-    """Return the user's line that reads most, by what it calls; of lines that call one another the innermost."""
-    told = [line for line in lines if line.part == "getitem" and line.line is not None]
-    reads = [
-        line for line in told if _FORMATS.search(line.callee) or _CALLS.search(line.line.code if line.line else "")
-    ]
-    return max(reads, key=lambda line: (line.share, line.depth), default=None)

@@ -38,7 +38,7 @@ from unstall.causes.data._input import (
     wait_of,
 )
 from unstall.causes.data._keeping import come_out_the_same, keep_samples
-from unstall.causes.data._reads import LEAST_LOOKS, size
+from unstall.causes.data._reads import LEAST_LOOKS, reading, size
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
@@ -259,7 +259,7 @@ def stalled_share(use: LoaderUse, reads: Reads) -> float | None:
 
 
 def _where(use: LoaderUse, run: Run, tables: Tables) -> Where:
-    line = heaviest(tables.batch_lines, "getitem")
-    if line is not None and line.line is not None and line.samples >= LEAST_SAMPLES:
-        return line.line
+    for line in (reading(tables.batch_lines), heaviest(tables.batch_lines, "getitem")):
+        if line is not None and line.line is not None and line.samples >= LEAST_SAMPLES:
+            return line.line
     return place_of(use, run)
