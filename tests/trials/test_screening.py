@@ -174,8 +174,19 @@ def test_a_layout_fits_and_each_round_has_every_arm_once(step_ns, warm, steps, a
 
 
 def test_blocks_last_as_long_as_a_quiet_clock_needs_where_there_are_steps_enough():
-    layout = laid_out(2 * MS, 10, 3900, 2, 1, 0)
-    assert layout is not None and layout.measured * 2 * MS == BLOCK_NS
+    layout = laid_out(20 * MS, 10, 3900, 2, 1, 0)
+    assert layout is not None and layout.measured * 20 * MS == BLOCK_NS and len(layout.order) == 2 * ROUNDS
+
+
+def test_where_steps_are_few_blocks_are_shorter_rather_than_fewer():
+    layout = laid_out(1 * MS, 10, 3900, 2, 1, 0)
+    assert layout is not None and layout.measured == 79 and len(layout.order) == 2 * ROUNDS
+
+
+def test_steps_that_take_long_have_fewer_rounds_and_never_too_few():
+    layout, longer = laid_out(100 * MS, 10, 3900, 2, 1, 0), laid_out(2000 * MS, 10, 3900, 2, 1, 0)
+    assert layout is not None and longer is not None
+    assert (len(layout.order), len(longer.order)) == (2 * 15, 2 * LEAST_ROUNDS)
 
 
 def test_a_short_training_has_shorter_blocks_and_a_shorter_one_none():

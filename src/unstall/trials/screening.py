@@ -28,7 +28,7 @@ from unstall.trials.search import AS_GOOD, values_of
 from unstall.trials.sequence import Design
 from unstall.trials.statistics import ratio_of
 
-BLOCK_NS = 200_000_000  # that a block is timed for; of equal total time shorter blocks, and more, differ less in the mean
+BLOCK_NS = 200_000_000  # that a block is timed for, less where steps are few: of equal total time more blocks tell more
 DROPPED = 2  # steps after a switch
 LEAST_STEPS = 4  # of a block that are timed
 PERIODS = 3  # of what comes only now and then, in a block: what an arm leaves to the next is one of them at most
@@ -93,13 +93,11 @@ def laid_out(step_ns: float, warm: int, steps: int, arms: int, every_steps: floa
     """
     room = steps - warm
     least = max(LEAST_STEPS, math.ceil(PERIODS * every_steps) if every_steps > 1 else 0)
-    measured = max(least, math.ceil(BLOCK_NS / step_ns))
-    if room // (arms * (DROPPED + measured)) < LEAST_ROUNDS:
-        measured = room // (arms * LEAST_ROUNDS) - DROPPED
-    if measured < least:
+    measured = max(least, min(math.ceil(BLOCK_NS / step_ns), room // (arms * ROUNDS) - DROPPED))
+    in_time = max(LEAST_ROUNDS, int(TOTAL_NS / (arms * measured * step_ns)))
+    rounds = min(ROUNDS, in_time, room // (arms * (DROPPED + measured)))
+    if rounds < LEAST_ROUNDS:
         return None
-    in_time = int(TOTAL_NS / (arms * measured * step_ns))
-    rounds = min(ROUNDS, room // (arms * (DROPPED + measured)), max(LEAST_ROUNDS, in_time))
     draws, order = random.Random(seed), []
     for _ in range(rounds):
         order += draws.sample(range(arms), arms)
