@@ -108,6 +108,8 @@ def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
         steps = max(LEAST_STEPS, round(LEAST_START_MS[cause] / (ratio - 1) / rest_ms))
         return Setting(rest_ms, ratio, steps)
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(1e3 * SECONDS / (rest_ms * ratio))))
+    if cause == "data/uneven-samples":
+        steps = max(steps, round(3.2 * LONG_EVERY[ratio][0]))
     if cause in PERIODIC:  # a few of its periods are to be seen
         steps = max(steps, round(3.2 * RESTART_MS / (rest_ms * (ratio - 1))))
     return Setting(rest_ms, ratio, steps)
@@ -250,11 +252,16 @@ def threads_in_workers(to: Setting) -> list[Change]:
 
 def too_many_workers(to: Setting) -> list[Change]:
     workers = min(64, max(4, round(to.start_ms / 30)))
-    return [("num_workers=24", f"num_workers={workers}"), ("return 640", f"return {8 * (to.steps + 2 * workers + 20)}")]
+    cheaper = [("20_000", "1_000")] if to.rest_ms < 20 else []  # so that two workers keep up
+    return [
+        *cheaper,
+        ("num_workers=24", f"num_workers={workers}"),
+        ("return 640", f"return {8 * (to.steps + 2 * workers + 20)}"),
+    ]
 
 
 def uneven_samples(to: Setting) -> list[Change]:
-    every, workers = (15, 4) if to.ratio < 3 else (10, 8)  # one batch of so many is long; more of them overlap
+    every, workers = LONG_EVERY[to.ratio]
     long_s = (every * to.fault_ms + (2 * workers - 1) * to.rest_ms) / 1e3  # so many are made ahead of it
     return [
         ("1024", "32"),
@@ -287,6 +294,7 @@ DIALS: Mapping[str, Dial] = {
 }  # fmt: skip
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
+LONG_EVERY = {1.2: (30, 2), 2.0: (15, 4), 5.0: (10, 8)}  # one batch of so many is long; workers, so that such overlap
 RESTART_MS = 60.0  # to stop two workers and start new ones
 LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}
 LEAST_FAULT_MS = {
@@ -295,6 +303,7 @@ LEAST_FAULT_MS = {
     "data/row-by-row": 0.4,  # what any loader takes to put some thirty rows together
     "data/slow-storage": 1.0,  # what eight workers take of two cores to make a batch and hand it over
     "data/starved-loader": 0.6,  # to hand a batch over takes 0.3, so a worker gains nothing with less
+    "data/threads-in-workers": 1.0,  # what teams of eight threads take for one batch
 }
 OWN_MS: Mapping[str, Callable[[Setting], float]] = {
     "data/padding-waste": lambda to: 2.5 if to.fault_ms > 5 else 0.6,

@@ -19,7 +19,8 @@ from unstall.model.tables import Cores, Tables
 FEW_STEPS = 10  # with fewer steady steps what was prefetched in the first step still hides what a batch costs
 TEAM = 1.5  # CPU time of all threads of a worker over that of the fetch's own; from here on others take part
 CROWDED = 1.25  # runnable threads a core; below it they have room
-LEAST_TEAM_NS = 1_000_000  # CPU time of a worker's other threads for a batch; sending it off takes a part of that
+LEAST_TEAM_NS = 1_000_000  # CPU time of a worker's other threads for a batch; sending it off takes a part of that,
+LEAST_SET_TEAM_NS = 400_000  # a small batch 0.1 to 0.2 ms: where the worker was given more threads, the rest is theirs
 MERE_CALL = 0.95  # of a line's samples on one line that it leads to: then that one is named
 LEAST_WAIT = 0.1  # of the step; a loop that spends less on its batches has no fault in how it makes them
 LEAST_BATCH_NS = 500_000  # a batch made in less is made well, whatever its share of a small step,
@@ -106,9 +107,8 @@ def crowd(use: LoaderUse, cores: Cores) -> float:
     team, running = use.batch_team_cpu_ns, use.batch_wall_ns - use.batch_run_queue_ns
     if not use.workers or team < TEAM * max(1, use.batch_cpu_ns):
         return 0.0
-    if (
-        team - use.batch_cpu_ns < LEAST_TEAM_NS or team < 0.5 * running
-    ):  # the queue's own thread, beside a batch that waits
+    least = LEAST_TEAM_NS if (use.worker_threads or 1) < 2 else LEAST_SET_TEAM_NS
+    if team - use.batch_cpu_ns < least or team < 0.5 * running:  # the queue's own thread, beside a batch that waits
         return 0.0
     threads = max(float(use.worker_threads or 1), use.batch_team_cpu_ns / max(1, use.batch_cpu_ns))
     return use.workers * threads / usable(cores)

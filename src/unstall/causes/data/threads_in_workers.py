@@ -61,6 +61,7 @@ _USE = LoaderUse(
 )
 
 
+_BRIEF = replace(_USE, batch_wall_ns=2 * _MS, batch_cpu_ns=_MS // 2, batch_team_cpu_ns=_MS * 7 // 5)
 _SCRIPT = """\
 import torch
 from torch import nn
@@ -104,6 +105,13 @@ class ThreadsInWorkers(Cause):
     cases = (
         # with one thread 3 ms of CPU time a batch, two workers on two cores: the step falls from 10 ms to 2.5 ms
         Fires(_PICTURE, spent_ms=15, given=Given(tables={"loaders": (_USE,), "cores": Cores(2.0, 1, 1.0, 1.0)})),
+        # 0.8 ms on one thread, two workers: the step falls from 10 ms to 2 ms, which the model takes
+        Fires(_PICTURE, spent_ms=16, given=Given(tables={"loaders": (_BRIEF,), "cores": Cores(2.0, 1, 1.0, 1.0)})),
+        Silent(
+            _PICTURE,
+            "so much of a small batch is what sending it off takes, and the worker has one thread",
+            Given(tables={"loaders": (replace(_BRIEF, worker_threads=1),), "cores": Cores(2.0, 1, 1.0, 1.0)}),
+        ),
         Silent(
             _PICTURE,
             "one worker's team has cores to itself",
