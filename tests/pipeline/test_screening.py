@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unstall.launch.workspace import prepare
 from unstall.model.remedy import Knob, Remedy, RemoveCall, Safety, SetKeyword, Switch
 from unstall.model.trial import Block, Captured, Measure, Outlook, Trial, Verdict
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.length import Length
 from unstall.pipeline.proving import Clock, Prover
-from unstall.pipeline.screening import Room, planned
+from unstall.pipeline.screening import Room, planned, screen
+from unstall.pipeline.trial import Bench
 from unstall.trials.worth import Worth
 
 MS = 1_000_000
@@ -183,3 +185,31 @@ def test_ranks_all_make_the_whole_plan_and_one_process_may_end_early():
     alone, two = planned(OFF, ROOM, 0), planned(OFF, replace(ROOM, ranks=2), 0)
     assert alone is not None and two is not None
     assert alone.config()["enough_rounds"] and two.config()["enough_rounds"] is None
+
+
+SCRIPT = """\
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(400):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_real_training_is_screened_in_one_process_and_its_blocks_come_back(tmp_path, monkeypatch):
+    """How many of them depends on the clock, as a gain by chance would end it early: five rounds at least."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(project)
+    bench = Bench(("train.py",), tmp_path / "trials", prepare("copy", project, tmp_path / "state", [], []))
+    plan = planned(
+        replace(OFF, switch=Switch("torch.backends.cudnn.benchmark", (), (True,))), Room(4 * MS, 3.0, 3, 390), 7
+    )
+    assert plan is not None
+    seen = screen(bench, plan, (), 0, 120.0, lambda _: None)
+    assert bench.made == 1 and seen.seed == 7 and seen.ratio is not None
+    assert 5 <= seen.ratio.pairs <= 24 and seen.blocks == 2 * seen.ratio.pairs
