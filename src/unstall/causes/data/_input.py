@@ -6,7 +6,7 @@ The time to blame is the ledger's FETCH time, after overlap: what a worker does 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unstall.causes._configured import Setting, setting
 from unstall.model.finding import Command, Line, Saving, Scope, Stake, Where
@@ -23,6 +23,9 @@ LEAST_TEAM_NS = 1_000_000  # CPU time of a worker's other threads for a batch; s
 LEAST_SET_TEAM_NS = 400_000  # a small batch 0.1 to 0.2 ms: where the worker was given more threads, the rest is theirs
 MERE_CALL = 0.95  # of a line's samples on one line that it leads to: then that one is named
 LEAST_WAIT = 0.1  # of the step; a loop that spends less on its batches has no fault in how it makes them
+LEAST_OTHERS = (
+    0.5  # of a core, that other programs keep busy; with less nearly all waiting for a core is the training's own
+)
 LEAST_BATCH_NS = 500_000  # a batch made in less is made well, whatever its share of a small step,
 LEAST_OF_FEW_NS, LEAST_SAMPLE_NS = 150_000, 20_000  # unless its few samples take long; a row in memory takes 3 to 14 us
 LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
@@ -82,6 +85,24 @@ def wait_of(use: LoaderUse, ledger: Ledger, tables: Tables) -> Wait:
     steps = int(ledger.step.max(initial=-1)) + 1
     whole = Wait(Scope.PERIODIC, activity, whole_ns, whole_ns / loop, steps)
     return whole if whole.share > 1.5 * steady.share else steady
+
+
+def wait_for_work(use: LoaderUse, ledger: Ledger, tables: Tables) -> Wait:
+    """Return the wait for *use*, less what other programs of the machine add by taking cores from its workers.
+
+    With the cores to itself a step takes the slowest of the model, a worker's share of the batches, and all CPU time over
+    the cores; what that is above the model's is waited for. Time without a core is in none of them.
+    """
+    wait = wait_of(use, ledger, tables)
+    if not use.workers or wait.scope is not Scope.STEADY or (tables.cores.others_busy or 0.0) < LEAST_OTHERS:
+        return wait
+    step_ns = tables.steady_ns / tables.rank_steps
+    rest_ns = max(0.0, step_ns * (1 - (tables.cores.starved_share or 0.0)) - wait.step_ns)
+    cpu_ns = max(use.batch_cpu_ns, use.batch_team_cpu_ns) * use.per_step
+    turn_ns = (use.batch_wall_ns - use.batch_run_queue_ns) * use.per_step / use.workers
+    free_ns = max(rest_ns, turn_ns, (rest_ns + cpu_ns) / usable(tables.cores))
+    ns = int((free_ns - rest_ns) * wait.steps)
+    return wait if ns >= wait.ns else replace(wait, ns=ns, share=min(wait.share, 1 - rest_ns / max(1.0, free_ns)))
 
 
 def cold_ns(use: LoaderUse) -> int:

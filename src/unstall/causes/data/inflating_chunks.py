@@ -36,7 +36,7 @@ from unstall.causes.data._input import (
     reopened,
     saved_share,
     share_of,
-    wait_of,
+    wait_for_work,
 )
 from unstall.causes.data._reads import inflation, reading, size
 from unstall.model.case import Fires, Given, Planted, Silent
@@ -172,7 +172,7 @@ class InflatingChunks(Cause):
             return
         for use in tables.loaders:
             if use.trains and is_much(use.getitem_ns, use) and use.reads is not None and inflation(use):
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield from self._of(use, use.reads, wait, line, tables)
 

@@ -35,7 +35,7 @@ from unstall.causes.data._input import (
     reopened,
     saved_share,
     share_of,
-    wait_of,
+    wait_for_work,
 )
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
@@ -186,7 +186,7 @@ class ReopenedFile(Cause):
         opened = reopened(tables.batch_lines)
         for use in tables.loaders:
             if opened and use.trains and not use.iterable and is_much(use.getitem_ns, use):
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 if wait.share >= LEAST_WAIT:
                     yield from self._of(use, wait, opened, tables.batch_lines)
 

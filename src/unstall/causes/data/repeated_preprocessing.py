@@ -42,7 +42,7 @@ from unstall.causes.data._input import (
     rows_line,
     saved_share,
     share_of,
-    wait_of,
+    wait_for_work,
 )
 from unstall.causes.data._keeping import LEAST_TWICE, keep_samples
 from unstall.causes.data._reads import inflation, size
@@ -167,7 +167,7 @@ class RepeatedPreprocessing(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Abstained]:
         for use in tables.loaders:
             if use.trains and is_made(use, tables):
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 saved = part_saved(use)
                 if wait.share < LEAST_WAIT or saved < LEAST_PART or use.draws_random is not False:
                     continue

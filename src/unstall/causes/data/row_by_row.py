@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
-from unstall.causes.data._input import CROWDED, LEAST_WAIT, Wait, crowd, rows_line, saved_share, wait_of
+from unstall.causes.data._input import CROWDED, LEAST_WAIT, Wait, crowd, rows_line, saved_share, wait_for_work
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Stake, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
@@ -151,7 +151,7 @@ class RowByRow(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
             if use.trains and use.batch_wall_ns and crowd(use, tables.cores) < CROWDED:
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 where = rows_line(use, tables.batch_lines)
                 saved = saved_share(use, wait, 1.0)  # workers hide the rest behind the wait for others
                 if where is not None and wait.share >= LEAST_WAIT and wait.share * saved >= LEAST_WAIT / 2:

@@ -36,7 +36,7 @@ from unstall.causes.data._input import (
     is_much,
     saved_share,
     share_of,
-    wait_of,
+    wait_for_work,
 )
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Weight
@@ -145,7 +145,7 @@ class SlowCollate(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
             if use.trains and is_much(use.collate_ns, use) and is_busy(use) and crowd(use, tables.cores) < CROWDED:
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 line = heaviest(tables.batch_lines, "collate")
                 if wait.share >= LEAST_WAIT and line is not None:
                     yield from self._of(use, wait, line, tables.batch_lines)

@@ -14,7 +14,7 @@ it (a batch that takes less than half a millisecond is made well, unless its few
 below the fetch share it out over lines. Interpreted work that draws no random numbers is the
 same at every epoch, so it need not be done: it is blamed before missing overlap. Work that is needed is left to
 `data/starved-loader` as far as more workers would hide it. Work of workers that the model hides costs nothing and is
-not named.
+not named, nor is a wait that other programs of the machine make by taking the workers' cores.
 
 ## Sources
 PyTorch Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
@@ -41,7 +41,7 @@ from unstall.causes.data._input import (
     rows_line,
     saved_share,
     share_of,
-    wait_of,
+    wait_for_work,
 )
 from unstall.causes.data._keeping import come_out_the_same, keep_samples
 from unstall.model.case import Fires, Given, Planted, Silent
@@ -50,7 +50,7 @@ from unstall.model.ledger import Basis, Ledger
 from unstall.model.loading import BatchLine, LoaderUse
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
-from unstall.model.tables import Tables
+from unstall.model.tables import Cores, Tables
 
 LEAST_PART = 0.3  # of a batch's cost on the line; with less no line is to blame
 _MS = 1_000_000
@@ -190,6 +190,18 @@ class SlowTransform(Cause):
 
     cases = (
         Fires(_PICTURE, spent_ms=12, given=Given(tables={"loaders": (_USE,), "batch_lines": _LINES})),
+        # other programs take cores, but the workers' own 20 ms over two of them would keep the loop waiting as well
+        Fires(
+            _WORKERS,
+            spent_ms=15,
+            given=Given(
+                tables={
+                    "loaders": (_WITH_WORKERS,),
+                    "batch_lines": _LINES,
+                    "cores": Cores(2.0, others_busy=1.5),
+                }
+            ),
+        ),
         # three quarters of 20 ms over two workers is 7.5 ms of the 8 ms wait
         Fires(_WORKERS, spent_ms=15, given=Given(tables={"loaders": (_WITH_WORKERS,), "batch_lines": _LINES})),
         # 50 us a sample, however short the batch
@@ -203,6 +215,17 @@ class SlowTransform(Cause):
             _HIDDEN,
             "a worker augments all the time, beside the model: the loop does not wait",
             Given(tables={"loaders": (_ALL_HIDDEN,), "batch_lines": _LINES}),
+        ),
+        Silent(
+            _WORKERS,
+            "other programs take the workers' cores: alone they make a batch in half of the time that the model takes",
+            Given(
+                tables={
+                    "loaders": (replace(_WITH_WORKERS, batch_cpu_ns=_MS, batch_run_queue_ns=18 * _MS),),
+                    "batch_lines": _LINES,
+                    "cores": Cores(2.0, others_busy=1.5),
+                }
+            ),
         ),
         Silent(
             _PICTURE,
@@ -232,7 +255,7 @@ class SlowTransform(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
             if use.trains and is_much(use.getitem_ns, use) and is_busy(use) and crowd(use, tables.cores) < CROWDED:
-                wait = wait_of(use, ledger, tables)
+                wait = wait_for_work(use, ledger, tables)
                 line = heaviest(tables.batch_lines, "getitem")
                 if wait.share >= LEAST_WAIT and line is not None and rows_line(use, tables.batch_lines) is None:
                     yield from self._of(use, wait, line, tables)
