@@ -109,7 +109,7 @@ def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
         return Setting(rest_ms, ratio, steps)
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(1e3 * SECONDS / (rest_ms * ratio))))
     if cause == "data/uneven-samples":
-        steps = max(steps, round(3.2 * LONG_EVERY[ratio][0]))
+        steps = max(steps, round(2.2 * LONG_EVERY[ratio][0]))
     if cause in PERIODIC:  # a few of its periods are to be seen
         steps = max(steps, round(3.2 * RESTART_MS / (rest_ms * (ratio - 1))))
     return Setting(rest_ms, ratio, steps)
@@ -251,7 +251,7 @@ def threads_in_workers(to: Setting) -> list[Change]:
 
 
 def too_many_workers(to: Setting) -> list[Change]:
-    workers = min(64, max(4, round(to.start_ms / 30)))
+    workers = min(64, max(4, round(to.start_ms / 18)))
     cheaper = [("20_000", "1_000")] if to.rest_ms < 20 else []  # so that two workers keep up
     return [
         *cheaper,
@@ -294,7 +294,7 @@ DIALS: Mapping[str, Dial] = {
 }  # fmt: skip
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
-LONG_EVERY = {1.2: (30, 2), 2.0: (15, 4), 5.0: (10, 8)}  # one batch of so many is long; workers, so that such overlap
+LONG_EVERY = {1.2: (60, 2), 2.0: (30, 4), 5.0: (10, 8)}  # one batch of so many is long; workers, so that such overlap
 RESTART_MS = 60.0  # to stop two workers and start new ones
 LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}
 LEAST_FAULT_MS = {
