@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch._logging
 
+from unstall.probes._earlier import Earlier, reads
 from unstall.probes._manifest import Left, Manifest, manifest_of
 from unstall.probes._recorder import Probe
 from unstall.probes._sites import is_users
@@ -53,6 +54,7 @@ class Fusing:
         self.nodes = 0  # of the compiler's own count, so far
         self.cache: dict[str, object] = {}
         self.frames: dict[str, str] = {}  # by the number of the graph
+        self.earlier: Earlier | None = None
         torch._logging.trace_structured = self.tap(torch._logging.trace_structured)
 
     def tap(self, original: Any) -> Any:
@@ -77,6 +79,7 @@ class Fusing:
             return
         made = manifest_of(source)
         graphs = list(graphs_above())
+        file = str(about.get("file_path") or about.get("filename") or "")
         left = sorted(made.left.items(), key=lambda pair: -len(pair[1].lines))[:MOST_LEFT]
         self.recorder.fact(
             {
@@ -84,18 +87,31 @@ class Fusing:
                     "id": str(torch._guards.CompileContext.current_compile_id()),
                     "graph": made.graph,
                     "frame": self.frame_of(made.graph),
-                    "file": str(about.get("file_path") or about.get("filename") or ""),
+                    "file": file,
                     "step": self.recorder.step,
                     "nodes": self.new_nodes(),
                     **_sizes(made),
                     "left": {name: _told(name, one, graphs) for name, one in left},
                     "settings": changed_settings(),
+                    **self.alike(file, source, graphs),
                 }
             }
         )
         self.graphs += 1
         if not self.cache:
             self.tell_cache()
+
+    def alike(self, file: str, source: str, graphs: list[Any]) -> dict[str, object]:
+        """Return how many earlier starts wrote this code with another number in it, and where; only if no cache has served."""
+        if not file or not self.cache.get("miss") or self.cache.get("hit"):
+            return {}
+        self.earlier = self.earlier or Earlier(self.began_s())
+        count, now, then = self.earlier.alike(file, source)
+        return {"earlier": count, "now": now, "then": then, "at": reads(iter(graphs), now)} if count else {}
+
+    def began_s(self) -> float:
+        """Return when this process began, since the epoch."""
+        return time.time() - (time.monotonic_ns() - self.recorder.origin_ns) / 1e9
 
     def frame_of(self, graph: str) -> str:
         """Return which function the graph is of, as FILE:LINE:NAME; a backward one is known by the number of its forward."""
@@ -114,8 +130,7 @@ class Fusing:
     def tell_cache(self) -> None:
         """Tell how often the caches of compiled code served so far, whether they are off, and where they are."""
         if "off" not in self.cache:
-            began_s = time.time() - (time.monotonic_ns() - self.recorder.origin_ns) / 1e9
-            self.cache |= {"off": caches_off(), **folder_of_cache(began_s)}
+            self.cache |= {"off": caches_off(), **folder_of_cache(self.began_s())}
         self.recorder.fact({"compile_cache": dict(self.cache)})
 
     def new_nodes(self) -> int | None:
