@@ -235,7 +235,9 @@ def _edit(edit: Edit) -> str:
     if isinstance(edit, ListItems):
         return f"edit {edit.file}:{edit.line}: {edit.call}(a list of all that {edit.keyword} holds, ...)"
     if isinstance(edit, AmendList):
-        return f"edit {edit.file}:{edit.line}: {edit.call}(..., {edit.keyword}=[..., {', '.join(map(repr, edit.items))}])"
+        return (
+            f"edit {edit.file}:{edit.line}: {edit.call}(..., {edit.keyword}=[..., {', '.join(map(repr, edit.items))}])"
+        )
     if isinstance(edit, RemoveSetting):
         return f"edit {edit.file}:{edit.line}: leave out what sets {edit.target}"
     if isinstance(edit, WrapCall):
