@@ -153,13 +153,18 @@ class NotCompiled(Cause):
             return
         step_ns = tables.steady_ns / tables.rank_steps
         low, high = (ns / tables.rank_steps / 1e6 for ns in (least, most))
+        remedies = tuple(self._tried(run, tables))
+        how = (
+            "`unstall fix` tries it"
+            if remedies
+            else "Put `model.compile()` behind the line that makes the model, and measure"
+        )
         yield Candidate(
             self.id,
             f"Nothing is compiled: fusing such lines may save {low:.2g} to {high:.2g} ms of a step of {step_ns / 1e6:.3g} ms.",
             spent.hottest,
-            "Put `model.compile()` behind the line that makes the model, and measure; five seconds of compiling are paid "
-            f"back after about {steps:.2g} steps.",
-            tuple(self._tried(run, tables)),
+            f"{how}; five seconds of compiling are paid back after about {steps:.2g} steps.",
+            remedies,
         )
 
     def _tried(self, run: Run, tables: Tables) -> Iterator[Remedy]:
