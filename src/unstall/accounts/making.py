@@ -17,6 +17,7 @@ from unstall.model.run import Place, Samples
 from unstall.model.wire import Phase
 
 _FETCH = "torch/utils/data/_utils/fetch.py"
+_OURS = ("unstall/probes/", "unstall/model/wire.py")  # what records runs within the making of a batch
 _COLLATE = (
     "unstall/probes/fetching.py",
     "timed_collate",
@@ -88,7 +89,7 @@ def _below(stack: Stack, producer: Place | None) -> tuple[str, Stack] | None:
     below = stack[at[-1] + 1 :]
     collates = any(file.endswith(_COLLATE[0]) and _name(p) == _COLLATE[1] for p, file in zip(stack, files))
     return ("collate" if collates else "getitem"), tuple(
-        p for p in below if "unstall/probes/" not in p.file.replace("\\", "/")
+        p for p in below if not any(ours in p.file.replace("\\", "/") for ours in _OURS)
     )
 
 
