@@ -38,7 +38,7 @@ from unstall.causes.data._input import (
     wait_of,
 )
 from unstall.causes.data._keeping import come_out_the_same, keep_samples
-from unstall.causes.data._reads import LEAST_LOOKS, reading, size
+from unstall.causes.data._reads import LEAST_STALLED, is_blocked, reading, size, stalled_share
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Abstained, Evidence, Finding, Line, Weight, Where
 from unstall.model.ledger import Basis, Ledger
@@ -47,12 +47,6 @@ from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
-LEAST_BLOCKED = 0.5  # of a batch's running time, neither on a CPU nor waiting for one
-LEAST_STALLED = (
-    0.25  # of that, with storage holding up some task: 0.5 to 0.8 of what storage took, as busy cores dilute it
-)
-LEAST_STORED = 1.0  # bytes a sample from storage, or page faults
-LEAST_RATE = 0.01  # bytes a ns while blocked, where stalls are not known: 10 MB/s, ten times what a sleeping batch gets
 SMALL_READ = 131_072  # bytes a read; below it the time is that of the reads, not of the bytes
 _MS = 1_000_000
 _PICTURE = """
@@ -189,11 +183,7 @@ class SlowStorage(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding | Abstained]:
         for use in tables.loaders:
             reads = use.reads
-            if not use.trains or reads is None or reads.batches < LEAST_LOOKS or (use.getitem_ns or 0) < LEAST_BATCH_NS:
-                continue
-            running = use.batch_wall_ns - use.batch_run_queue_ns
-            blocked = use.batch_blocked_ns >= LEAST_BLOCKED * max(1, running)
-            if not blocked or max(reads.stored_bytes, reads.faults) < LEAST_STORED:
+            if not use.trains or reads is None or (use.getitem_ns or 0) < LEAST_BATCH_NS or not is_blocked(use, reads):
                 continue
             wait, share = wait_of(use, ledger, tables), stalled_share(use, reads)
             if wait.share < LEAST_WAIT:
@@ -248,14 +238,6 @@ class SlowStorage(Cause):
                 Safety.CHANGES_TRAINING,
                 why="the order in which samples come differs",
             )
-
-
-def stalled_share(use: LoaderUse, reads: Reads) -> float | None:
-    """Return the share of a batch's blocked time in which storage held it up; None where that cannot be told."""
-    samples = use.samples or use.batch_size or 1
-    if reads.stalled_ns is not None:
-        return min(1.0, reads.stalled_ns * samples / max(1, use.batch_blocked_ns))
-    return 1.0 if reads.stored_bytes * samples >= LEAST_RATE * use.batch_blocked_ns else None
 
 
 def _where(use: LoaderUse, run: Run, tables: Tables) -> Where:

@@ -11,7 +11,8 @@ loop for the rest of its time, and the other workers, whose places are full, sto
 ## How it is told
 The workers' mean time for a batch, shared out over them, is well below the rest of the step, so a buffer without end
 would never be empty; yet the loop waits a tenth of the step or more. Some batches take over three times the median, and
-longer than what is made ahead lasts. The wait claimed is what the mean does not explain. Where the workers are too few
+longer than what is made ahead lasts. The wait claimed is what the mean does not explain. Where all batches wait for
+storage, it is storage that is slow now and then (`data/slow-storage`). Where the workers are too few
 on average it is `data/starved-loader`.
 
 ## Sources
@@ -26,10 +27,11 @@ from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import LEAST_WAIT, Wait, loader_setting, place_of, wait_of
+from unstall.causes.data._reads import waits_for_storage
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
-from unstall.model.loading import LoaderUse
+from unstall.model.loading import LoaderUse, Reads
 from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
@@ -60,6 +62,7 @@ _USE = LoaderUse(
     batch_slow_ns=110 * _MS,
     slow_share=0.1,
 )
+_STORED = Reads(9, nbytes=1000, read_bytes=1e6, calls=1, stored_bytes=1e6, faults=0, stalled_ns=_MS)
 _SCRIPT = """\
 import time
 import torch
@@ -104,6 +107,11 @@ class UnevenSamples(Cause):
         ),
         Silent(
             _PICTURE,
+            "batches wait for storage, which is slower for some: all of them would be faster on another",
+            Given(tables={"loaders": (replace(_USE, batch_blocked_ns=9 * _MS, samples=4, reads=_STORED),)}),
+        ),
+        Silent(
+            _PICTURE,
             "the workers are too few on average",
             Given(tables={"loaders": (replace(_USE, workers=2),)}),
         ),
@@ -125,7 +133,7 @@ class UnevenSamples(Cause):
     def find(self, run: Run, ledger: Ledger, tables: Tables) -> Iterator[Finding]:
         for use in tables.loaders:
             slow = 0 < use.slow_share <= MOST_SLOW
-            if use.trains and slow and (use.workers or 0) > 1:
+            if use.trains and slow and (use.workers or 0) > 1 and not waits_for_storage(use):
                 wait = wait_of(use, ledger, tables)
                 if wait.scope is Scope.STEADY and wait.share >= LEAST_WAIT:
                     yield from self._of(use, wait, run, tables)
