@@ -21,4 +21,4 @@ def lines_of(*stacks: tuple[Place, ...]) -> list[str]:
 
 
 def test_what_records_within_the_making_of_a_batch_is_no_line_of_the_users() -> None:
-    assert lines_of((FETCH, OUTER, USERS), (FETCH, OUTER, WRITES)) == ["/home/me/train.py:12"]
+    assert lines_of((FETCH, OUTER, USERS), (FETCH, OUTER, WRITES)) == ["train.py:12"]
