@@ -243,6 +243,7 @@ def slow_worker_start(to: Setting) -> list[Change]:
 
 def starved_loader(to: Setting) -> list[Change]:
     return [
+        ("num_workers=8", f"num_workers={max(2, round(to.ratio))}"),  # without the fault; more are another fault
         ("batch_size=4", "batch_size=2"),
         ("sleep(0.015)", f"sleep({to.fault_ms / 2e3 + 4e-5:.5f})"),
         ("return 80", f"return {2 * (to.steps + 40)}"),
