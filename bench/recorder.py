@@ -192,21 +192,20 @@ def counted() -> None:
 def switched(rounds: int = 30) -> None:
     """Print what the probes add to a step of one process, and what torch.profiler does in blocks off-on-on-off."""
     import torch
-    from reference_parts import flushing, switches, training
+    from reference_parts import deep, flushing, switches, training
 
     torch.set_num_threads(1)
     probes, flushed = switches(), flushing()
     print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
     others = "profiler", "stacks"
-    sizes = ("tiny", (2, 4), 40, others), ("larger", (128, 16), 15, others), ("long", (384, 32), 20, ())
-    for size, images, steps, beside in sizes:
-        step = training(*images)
+    sizes = ("tiny", training(2, 4), 40, others), ("larger", training(128, 16), 15, others), ("long", deep(), 20, ())
+    for size, step, steps, beside in sizes:
         for _ in range(40):
             step()
         size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
         for mode in ("recorder", *beside):
             if mode == "recorder":
-                added, ratio = at_random(step, probes, flushed, rounds, 5 * steps)
+                added, ratio = at_random(step, probes, flushed, rounds if beside else 2 * rounds, 5 * steps)
             else:
                 added, ratio = turns(step, probes, mode, rounds // 3, steps)
             print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")

@@ -64,11 +64,11 @@ def training(batch: int = 2, side: int = 4) -> Callable[[], None]:
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(16 * (side - 2) ** 2, 10)
     )
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer, loader = torch.optim.AdamW(model.parameters()), DataLoader(data, batch_size=batch)
 
     def batches() -> Iterator[Any]:
         while True:
-            yield from DataLoader(data, batch_size=batch)
+            yield from loader
 
     loop = batches()
 
@@ -76,6 +76,28 @@ def training(batch: int = 2, side: int = 4) -> Callable[[], None]:
         images, labels = next(loop)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def deep(layers: int = 170) -> Callable[[], None]:
+    """Return one step of about 20 ms: many operations on small matrices, whose time varies least."""
+    recorder()
+    model = torch.nn.Sequential(*(torch.nn.Linear(96, 96) for _ in range(layers)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(TensorDataset(torch.randn(4800, 96)), batch_size=96)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    loop = batches()
+
+    def step() -> None:
+        (rows,) = next(loop)
+        optimizer.zero_grad()
+        model(rows).square().mean().backward()
         optimizer.step()
 
     return step

@@ -32,7 +32,7 @@ FLUSH_NS = 100_000_000  # a killed process loses at most this much, and the step
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
-TELL_EVERY = 16  # backward passes after the first ones: the probes hear of one in so many
+TELL_EVERY = 32  # backward passes after the first ones: the probes hear of one in so many
 # Of which steps' ends the probes hear: of each until, then of one in so many, and from then on seldom.
 LOOKS_UNTIL, LOOKS_EVERY, SELDOM_FROM, LOOKS_SELDOM = 32, 8, 512, 32
 

@@ -28,11 +28,11 @@ from unstall.probes._sites import call_site
 AFTER = "torch"
 MAIN_PROCESS = 0xFFFF
 SEVERAL = 3  # batches whose random draws are looked at, from each worker's start; then one in so many:
-SELDOM = 64
+SELDOM = 128
 ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
 # A record takes 16 us over and over, and 110 between other work on a busy machine: too much a batch of a millisecond.
 CHEAP_NS, CHEAP_UNTIL, CHEAP_ONE_IN = 5_000_000, 256, 32
-HERE_UNTIL, THEN_HERE_ONE_IN = 128, 32  # in the training process, where it costs the training 33 us a batch itself
+HERE_UNTIL, THEN_HERE_ONE_IN = 128, 64  # in the training process, where a record costs the training itself 110 us
 
 
 def install(probe: Probe) -> None:

@@ -14,7 +14,8 @@ from unstall.probes._sites import call_site
 
 AFTER = "torch"
 MOST_MARKS = 512  # one at each pass that this probe hears of (`backward.TELL_UNTIL`)
-LOOK_EVERY = 32  # backward passes; a look costs about 0.1 us a mark
+# Backward passes from look to look, at first and later; a look costs about 0.1 us a mark.
+LOOK_EVERY, AT_FIRST, LATER = 32, 256, 128
 RECENT = 8  # the last graphs may be alive for good reasons: a variable that is not overwritten yet
 WALK_AT = (6, 12, 24, 48, 96)  # backward passes at which the graph is walked to see whether it holds an earlier one
 MOST_NODES = 3000  # walked; about 1 us each
@@ -57,7 +58,7 @@ class Graphs:
         if self.passes in WALK_AT:
             self.walk(root)
         self.mark(root)
-        if self.passes % LOOK_EVERY == 0 or self.passes in WALK_AT:
+        if self.passes % (LOOK_EVERY if self.passes <= AT_FIRST else LATER) == 0 or self.passes in WALK_AT:
             self.look()
 
     def mark(self, root: Any) -> None:
