@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from unstall.accounts import calibration
 from unstall.accounts.calibration import Scores
 from unstall.model.codec import report_to_json
@@ -27,10 +25,13 @@ def made(monkeypatch, scores):
     return report(drawn, ended, Job(hours=10), "")
 
 
-@pytest.mark.parametrize("layer", ["host", "other"])
-def test_the_saving_is_calibrated_and_the_order_shares_and_remedies_are_not(monkeypatch, layer):
+def test_the_scores_of_another_layer_change_nothing(monkeypatch):
+    assert made(monkeypatch, {"other/x": ((0.1, 0.1),) * 20}).findings == made(monkeypatch, {}).findings
+
+
+def test_the_saving_is_calibrated_and_the_order_shares_and_remedies_are_not(monkeypatch):
     plain = made(monkeypatch, {})
-    wide = made(monkeypatch, {f"{layer}/x": (0.1,) * 20})
+    wide = made(monkeypatch, {"host/x": ((0.1, 0.1),) * 20})
     drawn = draw(WAITS)
     ledger, tables, segments = account(drawn)
     raw = explained(drawn, ledger, tables, segments, job=Job(hours=10))
@@ -44,9 +45,8 @@ def test_the_saving_is_calibrated_and_the_order_shares_and_remedies_are_not(monk
     assert saving.high_ns == round(step_ns - (step_ns - claimed.high_ns) * math.exp(-0.1))
     assert wide.projection.saved_low_hours < plain.projection.saved_low_hours
     assert wide.projection.saved_high_hours > plain.projection.saved_high_hours
-    family = layer if layer == "host" else "all"
     told = report_to_json(wide)["findings"][0]["saving"]["calibrated"]
-    assert (told["of"], told["family"], told["claimed_per_step_ns_high"]) == (20, family, claimed.high_ns)
+    assert (told["of"], told["family"], told["claimed_per_step_ns_high"]) == (20, "host", claimed.high_ns)
 
 
 def test_without_scores_nothing_is_called_calibrated(monkeypatch):

@@ -2,14 +2,16 @@
 
 A cause's arithmetic bounds what its remedy saves, and so the time that is left: from *whole - high* to *whole - low*. For
 planted trainings it was measured how far outside these bounds the time without the fault lay, on the scale of logarithms:
-that is a *score*, negative inside. Both bounds are moved apart by the quantile of the scores, so a cause's own shape of
-bounds stays. For a training that is exchangeable with the planted ones the time that is left then lies within them with at
-least the stated probability, whatever the arithmetic; a user's training is not drawn from them, so this is no promise.
+that is a *score*, one below and one above, negative on the inner side. Each bound is moved by the quantile of its own
+scores, as what is claimed errs to one side: mostly more is saved. For a training that is exchangeable with the planted
+ones the time that is left then lies within them with at least the stated probability, whatever the arithmetic; a user's
+training is not drawn from them, so this is no promise.
 
-Scores are taken of the finding's family, the layer of its cause, and of all families where one has too few.
+Scores are taken of the finding's family, the layer of its cause. Layers err by different factors, so one with too few scores
+is not lent those of others: its claims stay as they are, and are not called calibrated.
 
-Source: Romano, Patterson & Candès 2019, *Conformalized quantile regression*; Vovk, Gammerman & Shafer 2005, *Algorithmic
-learning in a random world* (chapter 4.5 for categories, "Mondrian").
+Source: Romano, Patterson & Candès 2019, *Conformalized quantile regression* (theorem 2, both sides apart); Vovk,
+Gammerman & Shafer 2005, *Algorithmic learning in a random world* (chapter 4.5 for categories, "Mondrian").
 """
 
 from __future__ import annotations
@@ -30,23 +32,21 @@ from unstall.model.ledger import Ledger, Phase
 FORMAT = "unstall-calibration/1"
 FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write
 COVERAGE = 0.9
-LEAST_ROWS = 9  # with n scores the coverage is n / (n + 1) at most
+BEYOND = (1 - COVERAGE) / 2  # of each bound
+LEAST_ROWS = 19  # of a family: with n scores a bound holds with n / (n + 1) at most
 LEAST_LEFT = 0.01  # of the whole: what is claimed to leave nothing has no logarithm
-ALL = "all"  # the family of all scores
+Score = tuple[float, float]  # how far below the lower bound, and how far above the upper one
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What planted trainings said of the claims, by id of the cause; a cause has a score for each of its trainings."""
 
-    by_cause: Mapping[str, tuple[float, ...]]
+    by_cause: Mapping[str, tuple[Score, ...]]
 
-    def of(self, layer: str) -> tuple[str, tuple[float, ...]]:
-        """Return the family that a finding of *layer* is calibrated by, and its scores."""
-        own = tuple(score for cause, scores in self.by_cause.items() if layer_of(cause) == layer for score in scores)
-        if len(own) >= LEAST_ROWS:
-            return layer, own
-        return ALL, tuple(score for scores in self.by_cause.values() for score in scores)
+    def of(self, layer: str) -> tuple[Score, ...]:
+        """Return the scores of the family *layer*."""
+        return tuple(score for cause, scores in self.by_cause.items() if layer_of(cause) == layer for score in scores)
 
 
 def layer_of(cause: str) -> str:
@@ -58,7 +58,11 @@ def known() -> Scores:
     """Return the scores that unstall comes with."""
     record = json.loads(FILE.read_text("utf-8"))
     assert record["format"] == FORMAT, FILE
-    return Scores(MappingProxyType({cause: tuple(map(float, found)) for cause, found in record["scores"].items()}))
+    of = {
+        cause: tuple((float(below), float(above)) for below, above in found)
+        for cause, found in record["scores"].items()
+    }
+    return Scores(MappingProxyType(of))
 
 
 # ---------------------------------------------------------------- the arithmetic
@@ -70,24 +74,30 @@ def left(whole_ns: float, low_ns: float, high_ns: float) -> tuple[float, float]:
     return max(least, whole_ns - high_ns), max(least, whole_ns - low_ns)
 
 
-def score_of(bounds: tuple[float, float], measured: float) -> float:
-    """Return how far *measured* lies outside *bounds*, a logarithm; how deep inside, negative, where it lies there."""
+def score_of(bounds: tuple[float, float], measured: float) -> Score:
+    """Return how far *measured* lies below and above *bounds*, logarithms; negative on the inner side of each."""
     low, high = bounds
-    return max(math.log(low / measured), math.log(measured / high))
+    return math.log(low / measured), math.log(measured / high)
 
 
-def quantile(scores: Sequence[float], coverage: float = COVERAGE) -> float | None:
+def quantiles(scores: Sequence[Score]) -> Score | None:
+    """Return by how much each bound is to be moved outwards; None where the scores are too few to say."""
+    below, above = (quantile([score[side] for score in scores], 1 - BEYOND) for side in (0, 1))
+    return None if below is None or above is None else (below, above)
+
+
+def quantile(scores: Sequence[float], coverage: float) -> float | None:
     """Return the score that one more is at most with probability *coverage* or more; None where they are too few to say.
 
     It is the k-th smallest of n, k = ceil((n + 1) coverage).
     """
-    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)  # 10 x 0.9 is 9, and no more
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)  # 20 x 0.95 is 19, and no more
     return sorted(scores)[rank - 1] if 1 <= rank <= len(scores) else None
 
 
-def widened(bounds: tuple[float, float], by: float) -> tuple[float, float]:
-    """Return *bounds* moved apart by a factor exp(*by*) each; where that turns them around, the middle twice."""
-    low, high = bounds[0] * math.exp(-by), bounds[1] * math.exp(by)
+def widened(bounds: tuple[float, float], by: Score) -> tuple[float, float]:
+    """Return *bounds* moved apart by a factor exp of *by*, each by its own; where that turns them around, the middle twice."""
+    low, high = bounds[0] * math.exp(-by[0]), bounds[1] * math.exp(by[1])
     return (low, high) if low <= high else (math.sqrt(low * high),) * 2
 
 
@@ -96,14 +106,14 @@ def calibrated(saving: Saving, layer: str, whole_ns: int, scores: Scores) -> Sav
 
     It stays as it is where it is no arithmetic, says that nothing is saved, or the scores are too few.
     """
-    family, own = scores.of(layer)
-    by = quantile(own)
+    own = scores.of(layer)
+    by = quantiles(own)
     is_claim = saving.basis == "arithmetic" and saving.calibrated is None and saving.high_ns > 0
     if by is None or not is_claim or whole_ns <= 0:
         return saving
     least, most = widened(left(whole_ns, saving.low_ns, saving.high_ns), by)
     low, high = (min(whole_ns, max(0, round(whole_ns - ns))) for ns in (most, least))
-    return Saving(low, high, saving.basis, Calibrated(COVERAGE, len(own), family, saving.low_ns, saving.high_ns))
+    return Saving(low, high, saving.basis, Calibrated(COVERAGE, len(own), layer, saving.low_ns, saving.high_ns))
 
 
 # ---------------------------------------------------------------- of a report

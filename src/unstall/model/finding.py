@@ -117,7 +117,7 @@ class Calibrated:
 
     Attributes:
         coverage: probability with which they hold a training that is exchangeable with those.
-        of: planted trainings that this rests on; family: their layer, or "all".
+        of: planted trainings that this rests on; family: their layer.
         low_ns, high_ns: the bounds before, as the cause's arithmetic gave them.
     """
 
