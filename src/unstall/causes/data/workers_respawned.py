@@ -145,6 +145,7 @@ class WorkersRespawned(Cause):
             after=_SCRIPT.replace("num_workers=2)  # <- fault", "num_workers=2, persistent_workers=True)"),
             also=frozenset(
                 {"kernels/too-few-threads", "data/starved-loader", "data/row-by-row", "data/slow-worker-start"}
+                | {"data/repeated-preprocessing"}  # its sines are the same in each epoch: 4 % of the loop
             ),
         ),
     )
