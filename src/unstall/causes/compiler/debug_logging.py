@@ -10,7 +10,7 @@ With `+dynamo` there are thousands for each function that is compiled. The job's
 
 ## How it is told
 Stack samples tell how long the thread is within Python's `logging` on behalf of torch. Told are such lines where it
-makes up 2 % of the steady step, or 0.3 s and a tenth of the compile windows outside the steady steps. Named is
+makes up 2 % of the steady step, or 0.3 s and a twentieth of the compile windows outside the steady steps. Named is
 the variable, where the command was started with it, else the line that asks for the messages. Where neither is found
 nothing is said: messages that come without being asked for, as warnings, are no fault of this kind. What it takes to
 put the messages together outside of `logging` comes on top and is not counted.
@@ -36,7 +36,7 @@ from unstall.model.tables import Compile, HotLine, Tables
 
 VARIABLE = "TORCH_LOGS"
 LEAST_NS = 300_000_000  # outside the steady steps
-LEAST_OF_COMPILING = 0.1
+LEAST_OF_COMPILING = 0.05
 
 _LOGS = ("logging.", "torch._logging.")
 _COMPILES = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "torch._logging.")
@@ -80,7 +80,7 @@ def mixed(x, y):
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(250, 16))
+        self.gain = nn.Parameter(torch.ones(400, 16))
 
     def forward(self, x):
         for gain in self.gain:
