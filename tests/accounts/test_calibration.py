@@ -13,7 +13,6 @@ import unstall
 from unstall.accounts.calibration import (
     COVERAGE,
     FILE,
-    LEAST_ROWS,
     Scores,
     calibrate,
     calibrated,
@@ -29,6 +28,7 @@ from unstall.model.finding import Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import OUTSIDE, Activity, Basis, Device, Ledger, Phase
 
 MS = 1_000_000
+LEAST_ROWS = 19  # that say something
 # twenty scores, the twentieth smallest of which counts: 0.20 below, 0.10 above
 TWENTY = Scores({"data/a": tuple((n / 100, n / 200) for n in range(1, 21))})
 

@@ -209,10 +209,8 @@ def test_an_estimate_is_called_one_and_safety_is_said_in_plain_words(samples):
     assert "Train in bfloat16 (by hand) changes the training" in said
 
 
-@pytest.mark.parametrize(
-    ("family", "which"), [("data", "17 planted trainings of data causes"), ("all", "17 planted trainings")]
-)
-def test_calibrated_bounds_are_shown_and_what_they_rest_on(samples, family, which):
+@pytest.mark.parametrize("family", ["data", "compiler"])
+def test_calibrated_bounds_are_shown_and_what_they_rest_on(samples, family):
     plain = samples["starved"]
     first, *others = plain.findings
     saving = Saving(110 * MS, 178 * MS, "arithmetic", Calibrated(0.9, 17, family, 150 * MS, 168 * MS))
@@ -221,6 +219,7 @@ def test_calibrated_bounds_are_shown_and_what_they_rest_on(samples, family, whic
     assert "predicted: saves 110-178 ms a step, 1.85-3.9x faster" in short
     assert "predictions: 90 % of planted trainings lie within" in short
     assert "by arithmetic alone" not in short
+    which = f"17 planted trainings of {family} causes"
     assert f"90 % of {which} lie within; by arithmetic alone: saves 150-168 ms a step, 2.7-3.4x faster" in long
 
 

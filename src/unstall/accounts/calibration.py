@@ -32,8 +32,7 @@ from unstall.model.ledger import Ledger, Phase
 FORMAT = "unstall-calibration/1"
 FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write
 COVERAGE = 0.9
-BEYOND = (1 - COVERAGE) / 2  # of each bound
-LEAST_ROWS = 19  # of a family: with n scores a bound holds with n / (n + 1) at most
+BEYOND = (1 - COVERAGE) / 2  # of each bound; with n scores one holds with n / (n + 1) at most, so a family needs 19
 LEAST_LEFT = 0.01  # of the whole: what is claimed to leave nothing has no logarithm
 Score = tuple[float, float]  # how far below the lower bound, and how far above the upper one
 

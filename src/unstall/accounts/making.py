@@ -17,7 +17,7 @@ from unstall.model.run import Place, Samples
 from unstall.model.wire import Phase
 
 _FETCH = "torch/utils/data/_utils/fetch.py"
-_OURS = ("unstall/probes/", "unstall/model/wire.py")  # what records runs within the making of a batch
+_OURS = ("unstall/probes/", "unstall/model/")  # what records runs within the making of a batch
 _COLLATE = (
     "unstall/probes/fetching.py",
     "timed_collate",

@@ -14,6 +14,7 @@ from unstall.launch import recording as recordings
 from unstall.launch.redaction import redacted
 from unstall.launch.workspace import prepare
 from unstall.model.errors import UnstallError
+from unstall.model.finding import Scope
 from unstall.model.remedy import Edit
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
@@ -128,7 +129,7 @@ class Fix:
 
     def _is_periodic(self, one: Worth) -> bool:
         """Return whether what the remedy avoids comes now and then."""
-        return any(finding.scope.value == "periodic" for finding in self.last.findings if finding.cause == one.cause)
+        return any(finding.scope is Scope.PERIODIC for finding in self.last.findings if finding.cause == one.cause)
 
     def _length(self, one: Worth) -> Length:
         return length_of(self.last, one.measure, self._is_periodic(one), self.options)

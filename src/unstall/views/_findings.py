@@ -219,7 +219,7 @@ def _calibrated(finding: Finding, by: Calibrated, report: Report) -> str:
     """Return what the predicted bounds rest on, and what the cause's arithmetic said by itself."""
     saving = finding.saving
     assert saving is not None
-    family = f"{words.count(by.of, 'planted training')}{'' if by.family == 'all' else f' of {by.family} causes'}"
+    family = f"{words.count(by.of, 'planted training')} of {by.family} causes"
     alone = saved(replace(finding, saving=saving.claimed), report)
     return f"{words.share(by.coverage)} of {family} lie within; by arithmetic alone: {alone}"
 

@@ -24,5 +24,7 @@ def without(where: Where, *targets: str) -> tuple[RemoveSetting, ...]:
 
 def without_call(where: Where, call: str) -> tuple[RemoveCall, ...]:
     """Return the edit that takes out the call of *call*, a dotted import path, that the line begins with; () for another line."""
-    plain = isinstance(where, Line) and re.match(rf"(\w+\.)*{re.escape(call.rpartition('.')[2])}\(", where.code)
-    return (RemoveCall(where.file, where.line, call),) if isinstance(where, Line) and plain else ()
+    name = re.escape(call.rpartition(".")[2])
+    if isinstance(where, Line) and re.match(rf"(\w+\.)*{name}\(", where.code):
+        return (RemoveCall(where.file, where.line, call),)
+    return ()
