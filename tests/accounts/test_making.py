@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from unstall.accounts.making import batch_lines
@@ -22,3 +24,12 @@ def lines_of(*stacks: tuple[Place, ...]) -> list[str]:
 
 def test_what_records_within_the_making_of_a_batch_is_no_line_of_the_users() -> None:
     assert lines_of((FETCH, OUTER, USERS), (FETCH, OUTER, WRITES)) == ["train.py:12"]
+
+
+def test_the_users_collate_function_is_told_from_the_samples_in_batches_that_are_not_timed(tmp_path: Path) -> None:
+    file = tmp_path / "torch" / "utils" / "data" / "_utils" / "fetch.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("data = self.dataset[index]\nreturn self.collate_fn(data)\n")
+    samples, collate = (Place(str(file), line, "fetch") for line in (1, 2))
+    table = Samples(np.arange(2), np.full(2, 10), np.arange(2), ((samples, USERS), (collate, USERS)), 100.0)
+    assert {line.part for line in batch_lines((), (table,), True, None, "/home/me")} == {"getitem", "collate"}

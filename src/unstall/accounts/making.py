@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.accounts.code import called, is_users, line_at
+from unstall.accounts.code import called, code_of, is_users, line_at
 from unstall.accounts.label import Labelled, Stack
 from unstall.accounts.opening import opened_again
 from unstall.model.loading import BatchLine
@@ -21,7 +21,8 @@ _OURS = ("unstall/probes/", "unstall/model/")  # what records runs within the ma
 _COLLATE = (
     "unstall/probes/fetching.py",
     "timed_collate",
-)  # our stand-in for the collate function, in the stack above it
+)  # our stand-in for the collate function, in the stack above it, of those batches that are timed
+_CALLS_COLLATE = "collate_fn("  # in the line of the fetcher that hands the samples to it, timed or not
 
 
 @dataclass
@@ -88,6 +89,7 @@ def _below(stack: Stack, producer: Place | None) -> tuple[str, Stack] | None:
         return None
     below = stack[at[-1] + 1 :]
     collates = any(file.endswith(_COLLATE[0]) and _name(p) == _COLLATE[1] for p, file in zip(stack, files))
+    collates = collates or _CALLS_COLLATE in code_of(stack[at[-1]].file, stack[at[-1]].line)
     return ("collate" if collates else "getitem"), tuple(
         p for p in below if not any(ours in p.file.replace("\\", "/") for ours in _OURS)
     )
