@@ -9,9 +9,10 @@ The teams push each other and the model off the cores. A thread that waits for i
 CPU time from the ones it waits for. A batch then costs more CPU time than with one thread, and comes later.
 
 ## How it is told
-The CPU time of all threads of a worker during a fetch is well above that of the thread that makes it, the threads of
-all workers exceed the usable cores, and the loop waits. What one thread would need lies between the CPU time of the
-fetch's own thread and that of its whole team; the time claimed rests on their geometric mean, the bounds of the
+The CPU time of all threads of a worker during a fetch is well above that of the thread that makes it, and the threads
+of all workers exceed the usable cores. Lost are the loop's wait for its batches and the time in which the training thread
+itself has no core, unless other programs leave too few for it. What one thread would need lies between the CPU time
+of the fetch's own thread and that of its whole team; the time claimed rests on their geometric mean, the bounds of the
 saving on the two ends. One worker with threads on free cores is left alone: there they help.
 
 ## Sources
@@ -22,21 +23,21 @@ which sets one thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from unstall.causes._cause import Cause
 from unstall.causes.data._input import CROWDED, Wait, crowd, place_of, usable, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Evidence, Finding, Line, Weight
-from unstall.model.ledger import Basis, Ledger
+from unstall.model.finding import Evidence, Finding, Line, Saving, Scope, Stake, Weight
+from unstall.model.ledger import Activity, Basis, Ledger, Phase
 from unstall.model.loading import LoaderUse
 from unstall.model.remedy import Edit, Remedy, RemoveCall, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
 from unstall.model.words import count
 
-LEAST_WAIT = 0.05  # of the step
+LEAST_LOST = 0.05  # of the step
 _MS = 1_000_000
 _PICTURE = """
     step   |ssssssssss|ssssssssss
@@ -61,7 +62,22 @@ _USE = LoaderUse(
 )
 
 
+# the picture's wait is 16 ms; here it is the model that has no core for 10 of 20 ms, and nothing waits for its batch
+_MODEL = """
+    step   |ssssssssss|ssssssssss
+    main   |DFFFFFFBBB|DFFFFFFBBB
+    host   |w.........|w.........
+"""
+_WAITED = {(Phase.FETCH, Activity.WAIT_DATA): 2 * _MS}
+_PUSHED = _WAITED | {(Phase.FORWARD, Activity.STARVED): 6 * _MS, (Phase.BACKWARD, Activity.STARVED): 4 * _MS}
+_READY = replace(_USE, wait_ns=_MS * 4 // 5)
 _BRIEF = replace(_USE, batch_wall_ns=2 * _MS, batch_cpu_ns=_MS // 2, batch_team_cpu_ns=_MS * 7 // 5)
+
+
+def _given_parts(parts: Mapping[tuple[Phase, Activity], int], cores: Cores) -> Given:
+    return Given(tables={"loaders": (_READY,), "cores": cores, "steady_parts": parts})
+
+
 _SCRIPT = """\
 import torch
 from torch import nn
@@ -107,6 +123,21 @@ class ThreadsInWorkers(Cause):
         Fires(_PICTURE, spent_ms=15, given=Given(tables={"loaders": (_USE,), "cores": Cores(2.0, 1, 1.0, 1.0)})),
         # 0.8 ms on one thread, two workers: the step falls from 10 ms to 2 ms, which the model takes
         Fires(_PICTURE, spent_ms=16, given=Given(tables={"loaders": (_BRIEF,), "cores": Cores(2.0, 1, 1.0, 1.0)})),
+        # 3 ms of CPU time a batch beside 4 ms of the model's: two cores take that within the 4.6 ms that the model takes
+        Fires(_MODEL, spent_ms=10.8, given=_given_parts(_PUSHED, Cores(2.0, 1, 0.4, 0.4, 0.0, 0.5))),
+        Silent(
+            """
+            step   |ssssssssss|ssssssssss
+            main   |FFFFFFFBBB|FFFFFFFBBB
+            """,
+            "the model has a core all along, and the batches are there in time",
+            _given_parts({(Phase.FORWARD, Activity.COMPUTE): 14 * _MS}, Cores(2.0, 1, 1.0, 1.0, 0.0, 0.0)),
+        ),
+        Silent(
+            _MODEL,
+            "it is other programs that take the model's core",
+            _given_parts(_PUSHED, Cores(2.0, 1, 0.4, 0.4, 1.6, 0.5)),
+        ),
         Silent(
             _PICTURE,
             "so much of a small batch is what sending it off takes, and the worker has one thread",
@@ -148,14 +179,19 @@ class ThreadsInWorkers(Cause):
         for use in tables.loaders:
             if use.trains and crowd(use, tables.cores) >= CROWDED:
                 wait = wait_of(use, ledger, tables)
-                if wait.share >= LEAST_WAIT:
-                    yield from self._of(use, wait, run, tables)
+                pushed = _pushed_off(run, tables) if wait.scope is Scope.STEADY else {}
+                yield from self._of(use, wait, pushed, run, tables)
 
-    def _of(self, use: LoaderUse, wait: Wait, run: Run, tables: Tables) -> Iterator[Finding]:
+    def _of(
+        self, use: LoaderUse, wait: Wait, pushed: Mapping[Phase, int], run: Run, tables: Tables
+    ) -> Iterator[Finding]:
         ends = (use.batch_cpu_ns, use.batch_team_cpu_ns)
-        likely, most, least = (_gone(use, wait, tables, ns) for ns in (int(math.sqrt(ends[0] * ends[1])), *ends))
-        if likely < LEAST_WAIT:
+        likely, most, least = (
+            _lost_ns(use, wait, sum(pushed.values()), tables, ns) for ns in (int(math.sqrt(ends[0] * ends[1])), *ends)
+        )
+        if likely < LEAST_LOST * _step_ns(wait, tables):
             return
+        over = 1 if wait.scope is Scope.STEADY else wait.steps
         threads = use.worker_threads or 1
         where = use.threads_set_at if threads > 1 and use.threads_set_at is not None else place_of(use, run)
         yield Finding(
@@ -164,7 +200,7 @@ class ThreadsInWorkers(Cause):
             f"a batch takes {ends[1] / max(1, ends[0]):.1f} times the CPU time of the thread that makes it.",
             where,
             wait.scope,
-            (wait.stake(likely),),
+            _stakes(wait, pushed, likely),
             Weight.NEEDLESS,
             Basis.SAMPLED,
             (
@@ -176,7 +212,7 @@ class ThreadsInWorkers(Cause):
                 Evidence("threads for tensor operations, a worker", threads, "count", "workers' settings"),
                 Evidence("usable cores", tables.cores.usable, "count", "machine"),
             ),
-            wait.saving(least, most),
+            Saving(int(min(least, most) * over), int(most * over)),
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
@@ -194,11 +230,44 @@ class ThreadsInWorkers(Cause):
         )
 
 
-def _gone(use: LoaderUse, wait: Wait, tables: Tables, cpu_ns: int) -> float:
-    """Return the share of the wait that goes where a batch takes *cpu_ns* on one thread of each worker."""
-    step_ns = tables.steady_ns / tables.rank_steps if wait.step_ns <= tables.step_ns else wait.step_ns
-    rest_ns = max(0.0, step_ns - wait.step_ns)
+def _step_ns(wait: Wait, tables: Tables) -> float:
+    return tables.steady_ns / tables.rank_steps if wait.step_ns <= tables.step_ns else wait.step_ns
+
+
+def _pushed_off(run: Run, tables: Tables) -> dict[Phase, int]:
+    """Return the steady time in which the training thread had no core outside its fetches, by phase, ns.
+
+    Less what is the other programs' doing: what they leave of the cores may be less than the model's threads need.
+    """
+    phases = {
+        phase: ns
+        for (phase, activity), ns in tables.steady_parts.items()
+        if activity is Activity.STARVED and phase is not Phase.FETCH
+    }
+    cores = usable(tables.cores)
+    need = min(cores, run.ranks[0].facts.number("threads.intra") or 1.0)
+    lacking = max(0.0, need + (tables.cores.others_busy or 0.0) - cores) / need
+    ours = max(0.0, 1 - lacking * tables.steady_ns / max(1, sum(phases.values())))
+    return {phase: int(ns * ours) for phase, ns in phases.items() if ns * ours >= 1}
+
+
+def _lost_ns(use: LoaderUse, wait: Wait, pushed_ns: int, tables: Tables, cpu_ns: int) -> float:
+    """Return the time that a step takes longer than where a batch takes *cpu_ns* on one thread of each worker.
+
+    Args:
+        pushed_ns: steady time in which the training thread had no core, all steps.
+    """
+    step_ns = _step_ns(wait, tables)
+    gone_ns = wait.step_ns + pushed_ns / tables.rank_steps
     busy = tables.cores.busy_outside_fetch
-    work = rest_ns * (1.0 if busy is None else busy) + cpu_ns * use.per_step
-    step = max(rest_ns, cpu_ns * use.per_step / max(1, use.workers or 1), work / usable(tables.cores))
-    return min(1.0, max(0.0, (step_ns - step) / max(1.0, wait.step_ns)))
+    work = max(0.0, step_ns - wait.step_ns) * (1.0 if busy is None else busy) + cpu_ns * use.per_step
+    least = max(step_ns - gone_ns, cpu_ns * use.per_step / max(1, use.workers or 1), work / usable(tables.cores))
+    return min(gone_ns, max(0.0, step_ns - least))
+
+
+def _stakes(wait: Wait, pushed: Mapping[Phase, int], lost_ns: float) -> tuple[Stake, ...]:
+    """Return what *lost_ns* a step stands on: the wait, and beyond it the time without a core, by phase."""
+    waited = min(1.0, lost_ns / max(1.0, wait.step_ns))
+    rest = max(0.0, lost_ns * wait.steps - wait.ns) / max(1, sum(pushed.values()))
+    starved = tuple(Stake(phase, Activity.STARVED, int(ns * min(1.0, rest))) for phase, ns in pushed.items() if rest)
+    return (*((wait.stake(waited),) if wait.ns else ()), *starved)
