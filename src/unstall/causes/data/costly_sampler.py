@@ -39,6 +39,7 @@ LEAST_PASS_NS = 1_000_000  # of the first draw of a pass, median; less is not wo
 LEAST_BATCH_NS = (
     300_000  # of another draw, mean; a BatchSampler takes 20 to 60 us for 256 indices, more on a busy machine
 )
+MOST_USED = 0.5  # of the indices that a pass draws; where it takes more of them, to draw fewer saves little
 _MS = 1_000_000
 _PICTURE = """
     step   |ssssssssss|ssssssssss
@@ -176,13 +177,22 @@ class CostlySampler(Cause):
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
-        draws = next(use.draws for use in tables.loaders if use.trains and use.draws is not None)
+        use, draws = next((use, use.draws) for use in tables.loaders if use.trains and use.draws is not None)
         if draws.at is not None:
             yield Remedy(
                 f"{self.id}#arrays",
                 "Draw with operations on whole arrays (torch.randperm, index tensors), once a pass, not sample by sample",
                 Safety.SAME_DISTRIBUTION,
                 why="the indices come from the same distribution; which are drawn depends on how the generator is asked",
+            )
+            return
+        if _is_used(use):
+            yield Remedy(
+                f"{self.id}#tensors",
+                "Draw tensors of indices, not lists: a sampler that yields torch.randperm(n).split(batch_size), with "
+                "batch_size=None and a dataset that is indexed by them",
+                Safety.SAME_DISTRIBUTION,
+                why="the batches come from the same distribution; no Python number is made for each index",
             )
             return
         yield Remedy(
@@ -192,3 +202,12 @@ class CostlySampler(Cause):
             Safety.CHANGES_TRAINING,
             why="the order differs; with replacement a sample may come twice, which is rare where few are drawn of many",
         )
+
+
+def _is_used(use: LoaderUse) -> bool:
+    """Return whether a pass takes most of what it draws, so that no fewer can be drawn."""
+    draws, taken = use.draws, use.samples or use.batch_size or 1
+    if draws is None or not use.length or not draws.first_ns:
+        return False
+    a_pass = (draws.batches + len(draws.first_ns)) / len(draws.first_ns)
+    return a_pass * taken >= MOST_USED * use.length

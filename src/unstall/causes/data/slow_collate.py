@@ -110,7 +110,10 @@ for epoch in range(4):
         opt.step()
 print(loss.item())
 """
-_LOOP = """\
+_PAD = """\
+    longest = max(len(words) for words, _ in batch)
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)
+    for row, (words, _) in enumerate(batch):
         for column, word in enumerate(words):  # <- fault
             ids[row, column] = word  # <- fault
 """
@@ -136,7 +139,10 @@ class SlowCollate(Cause):
     planted = (
         Planted(
             before=_SCRIPT,
-            after=_SCRIPT.replace(_LOOP, "        ids[row, : len(words)] = torch.tensor(words)\n"),
+            # a list of Python's numbers takes 0.1 us for each to become a tensor, which is a fault of its own
+            after=_SCRIPT.replace(
+                _PAD, "    ids = nn.utils.rnn.pad_sequence([words for words, _ in batch], batch_first=True)\n"
+            ).replace("[([(i * k) % 97 for k in range(20 + i % 80)], i", "[(torch.arange(20 + i % 80) * i % 97, i"),
             also=frozenset({"data/starved-loader", "kernels/too-few-threads"}),
             edited=False,
         ),
