@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from compiled import CONTROLS, CONTROLS_ALSO, PLANTS
-from dialled import AT_START, DIALS, STEPS_MS, STRENGTHS, dialled
+from dialled import AT_START, DIALS, STEPS_MS, STRENGTHS, TAKES_CORES, dialled
 from healthy import LOADERS
 
 from unstall import causes
@@ -128,13 +128,14 @@ def line_of(outcome: Outcome) -> str:
 def ratio_of(seen: Mapping[str, Outcome], key: str) -> float | None:
     """Return how many times the step took with the fault of *key*, the loop for one of the start; None if not known.
 
-    What the machine gave to other programs is left out of both.
+    Time without a core is left out of both, as what the machine gave to other programs, unless the fault takes the cores.
     """
     one, without = seen.get(key), seen.get(key + AFTER)
     if one is None or without is None:
         return None
     name = "loop_ms" if one.planted in AT_START else "mean_ms"
-    took, takes = (cell.numbers[name] * (1 - cell.numbers.get("starved", 0.0)) for cell in (one, without))
+    left_out = 0.0 if one.planted in TAKES_CORES else 1.0
+    took, takes = (cell.numbers[name] * (1 - left_out * cell.numbers.get("starved", 0.0)) for cell in (one, without))
     return took / max(1e-9, takes)
 
 

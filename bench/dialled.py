@@ -198,12 +198,15 @@ def row_by_row(to: Setting) -> list[Change]:
     return [
         ("40_000", str(max(40_000, 4 * batch))),
         ("batch_size=400", f"batch_size={batch}"),
-        ("(rows), 400", f"(rows), {batch}"),
+        (".split(400)", f".split({batch})"),
     ]
 
 
 def slow_collate(to: Setting) -> list[Change]:
-    return [("batch_size=16", f"batch_size={to.times(0.2 if to.fault_ms < 2 else 0.16 if to.fault_ms < 20 else 0.11)}")]
+    if to.fault_ms < 20:
+        return [("batch_size=16", f"batch_size={to.times(0.2 if to.fault_ms < 2 else 0.16)}")]
+    # long texts rather than many: to put these together takes some time without the fault too
+    return [("batch_size=16", f"batch_size={to.times(0.95)}"), ("(20 + i", "(320 + i"), ("range(640)", "range(2560)")]
 
 
 def slow_get_batch(to: Setting) -> list[Change]:
@@ -251,8 +254,13 @@ def starved_loader(to: Setting) -> list[Change]:
 
 
 def threads_in_workers(to: Setting) -> list[Change]:
-    batch = max(1, round(to.step_ms / 1.2))
-    return [("batch_size=16", f"batch_size={batch}"), ("return 960", f"return {batch * (to.steps + 40)}")]
+    # as many threads as a server has cores; each small operation wakes all of them, and computes on two
+    return [
+        ("set_num_threads(8)", "set_num_threads(64)"),
+        ("(self.mix @ self.mix)", f"sum(self.mix for _ in range({to.times(TEAM_MS)}))"),
+        ("batch_size=16", "batch_size=1"),
+        ("return 960", f"return {to.steps + 40}"),
+    ]
 
 
 def too_many_workers(to: Setting) -> list[Change]:
@@ -297,9 +305,14 @@ DIALS: Mapping[str, Dial] = {
         starved_loader, threads_in_workers, too_many_workers, uneven_samples, workers_respawned,
     )
 }  # fmt: skip
+# These take the cores away from the model, so that a step without a core is their doing.
+TAKES_CORES = frozenset({"data/threads-in-workers", "data/too-many-workers"})
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
-LONG_EVERY = {1.2: (60, 2), 2.0: (30, 4), 5.0: (10, 8)}  # one batch of so many is long; workers, so that such overlap
+# One batch of so many is long: more than are made ahead, so that two of them do not overlap; no multiple of the workers,
+# so that all of these have their share of the long ones, and keep up where enough is made ahead.
+LONG_EVERY = {1.2: (59, 2), 2.0: (29, 4), 5.0: (17, 8)}  # batches, workers
+TEAM_MS = 0.6  # of an operation of 64 threads in each of two workers, beside the model
 RESTART_MS = 60.0  # to stop two workers and start new ones
 LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}
 LEAST_FAULT_MS = {
@@ -314,8 +327,8 @@ LEAST_FAULT_MS = {
 }
 OWN_MS: Mapping[str, Callable[[Setting], float]] = {
     "data/padding-waste": lambda to: 2.5 if to.fault_ms > 5 else 0.6,
-    "data/row-by-row": lambda to: 0.3 + 0.15 * to.fault_ms,
-    "data/slow-collate": lambda to: 0.3 + 0.08 * to.fault_ms,
+    "data/row-by-row": lambda to: 0.3 + 0.06 * to.fault_ms,
+    "data/slow-collate": lambda to: 0.3 + 0.06 * to.fault_ms,
     "data/slow-get-batch": lambda to: 0.3 + 0.15 * to.fault_ms,
     "data/slow-storage": lambda to: 0.6 + 0.02 * to.step_ms,
     "data/starved-loader": lambda to: 0.6,
