@@ -63,8 +63,12 @@ def data_cells() -> list[Cell]:
             for step_ms in STEPS_MS:
                 one = dialled(cause, strength, step_ms)
                 key, planted = f"{cause} {strength} {step_ms:g} ms", one.planted
-                cells.append(Cell(key, strength, planted.before, cause, planted.also, one.steps, planted.candidate))
-                cells.append(Cell(key + AFTER, "without the fault", planted.after, "", planted.also, one.steps))
+                cell = Cell(
+                    key, strength, planted.before, cause, planted.also, one.steps, planted.candidate, one.warmup
+                )
+                cells.append(cell)
+                without = replace(cell, key=key + AFTER, group="without the fault", source=planted.after, planted="")
+                cells.append(replace(without, candidate=False))
     healthy = [
         Cell(f"healthy: {name}", "healthy loaders", source, "", steps=steps)
         for name, (source, steps) in LOADERS.items()

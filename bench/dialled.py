@@ -76,13 +76,14 @@ class Dialled:
 
     Attributes:
         rest_ms: what a step without the fault is to take: more than was asked for where the fault cannot be so small.
-        steps: the steady steps to record.
+        steps: the steady steps to record. warmup: those before; as they show where None.
     """
 
     cause: str
     planted: Planted
     rest_ms: float
     steps: int
+    warmup: int | None = None
 
 
 def dialled(cause: str, strength: str, step_ms: float) -> Dialled:
@@ -98,7 +99,8 @@ def dialled(cause: str, strength: str, step_ms: float) -> Dialled:
     before, after = (_with_layers(_changed(text, changes), layers) for text in (planted.before, planted.after))
     if before == _with_layers(_changed(planted.before, []), layers) and changes:
         raise ValueError(f"{cause}: its planted training has none of the text that its dial changes")
-    return Dialled(cause, Planted(before, after, planted.also, planted.edited, planted.candidate), to.rest_ms, to.steps)
+    plant = Planted(before, after, planted.also, planted.edited, planted.candidate)
+    return Dialled(cause, plant, to.rest_ms, to.steps, WARMUP.get(cause))
 
 
 def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
@@ -109,7 +111,7 @@ def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
         return Setting(rest_ms, ratio, steps)
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(1e3 * SECONDS / (rest_ms * ratio))))
     if cause == "data/uneven-samples":
-        steps = max(steps, round(2.2 * LONG_EVERY[ratio][0]))
+        steps = max(steps, LONG_STEPS, round(2.2 * LONG_EVERY[ratio][0]))
     if cause in PERIODIC:  # a few of its periods are to be seen
         steps = max(steps, round(3.2 * RESTART_MS / (rest_ms * (ratio - 1))))
     return Setting(rest_ms, ratio, steps)
@@ -312,6 +314,8 @@ PERIODIC = frozenset({"data/workers-respawned"})
 # One batch of so many is long: more than are made ahead, so that two of them do not overlap; no multiple of the workers,
 # so that all of these have their share of the long ones, and keep up where enough is made ahead.
 LONG_EVERY = {1.2: (59, 2), 2.0: (29, 4), 5.0: (17, 8)}  # batches, workers
+LONG_STEPS = 70  # of which 8 workers make nine each: few batches, and a long one more or less makes their mean another
+WARMUP = {"data/uneven-samples": 10}  # the first long batch is waited for, however many are made ahead from then on
 TEAM_MS = 0.6  # of an operation of 64 threads in each of two workers, beside the model
 RESTART_MS = 60.0  # to stop two workers and start new ones
 LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}

@@ -54,8 +54,8 @@ def cells() -> list[Cell]:
     found = []
     for cause, strength, step_ms in planted:
         one = dialled(cause, strength, step_ms)
-        source = one.planted.before
-        found.append(Cell(f"{cause} {strength} {step_ms:g} ms", strength, source, cause, one.planted.also, one.steps))
+        key, source = f"{cause} {strength} {step_ms:g} ms", one.planted.before
+        found.append(Cell(key, strength, source, cause, one.planted.also, one.steps, warmup=one.warmup))
     return found
 
 
@@ -94,7 +94,7 @@ def measured(cell: Cell, rounds: int) -> dict[str, object]:
     steps = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as name:
-            fixed = Cell(cell.key, cell.group, source, "", steps=cell.steps)
+            fixed = Cell(cell.key, cell.group, source, "", steps=cell.steps, warmup=cell.warmup)
             steps.append(step_ms(trained(fixed, Path(name))[1], finding))
     return {
         "advised": remedy.title, "now_ms": said.now_ms, "predicted_ms": said.middle_ms, "claimed_ms": said.claimed_ms,

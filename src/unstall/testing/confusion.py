@@ -36,6 +36,7 @@ class Cell:
         planted: id of the cause, "" for a healthy training.
         also: causes that may be named besides the planted one, or in the healthy training.
         steps: steady steps to record; all where None. candidate: as of `case.Planted`.
+        warmup: steps left out before; as they show where None.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Cell:
     also: frozenset[str] = frozenset()
     steps: int | None = None
     candidate: bool = False
+    warmup: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Outcome:
 
 def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
     """Run a cell's training under the recorder; return what was named, and the report."""
-    report = train(cell.source, folder, steps=cell.steps)
+    report = train(cell.source, folder, steps=cell.steps, warmup=cell.warmup)
     said = faults_in(report)
     first = next((f for f in report.findings if f.fault and f.cause in said), None)
     found: Finding | Candidate | None = first

@@ -74,14 +74,21 @@ def abstains(cause: Cause, case: Fires | Silent, missing: frozenset[Sensor] | No
 SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def train(source: str, folder: Path, name: str = "train.py", steps: int | None = None) -> Report:
-    """Run *source* as a user would, under the recorder, for *steps* steady steps if given, and return its report."""
+def train(
+    source: str, folder: Path, name: str = "train.py", steps: int | None = None, warmup: int | None = None
+) -> Report:
+    """Run *source* as a user would, under the recorder, and return its report.
+
+    Args:
+        steps: steady steps to record; all where None. warmup: steps left out before; as they show where None.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / name
     script.write_text(source)
     held = {name: os.environ.pop(name) for name in SET_BY_TORCH if name in os.environ}
     try:
-        return run([str(script)], RunOptions(command=(str(script),), steps=steps, out=folder / "recording", job=Job()))
+        options = RunOptions((str(script),), steps=steps, warmup=warmup, out=folder / "recording", job=Job())
+        return run([str(script)], options)
     finally:
         os.environ.update(held)
 
