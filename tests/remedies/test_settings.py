@@ -1,13 +1,16 @@
 """A statement that sets a module's attribute is left out, in source and live alike."""
 
 import json
+import os
+import subprocess
 import sys
 import types
 
 import pytest
 
-from unstall.model.codec import edit_from_json, edit_to_json
-from unstall.model.remedy import RemoveSetting
+from unstall.launch.supervise import inject_folder
+from unstall.model.codec import edit_from_json, edit_to_json, plan_to_json
+from unstall.model.remedy import Remedy, RemoveSetting, Safety
 from unstall.remedies.override import NotReachable, applied, awaited
 from unstall.remedies.patch import NoSuchCall, NotPatchable, patched
 
@@ -102,6 +105,89 @@ def test_a_module_whose_class_cannot_be_changed_is_not_reached(library, tmp_path
     script.write_text("import drawn_config\ndrawn_config.plain = 2\n")
     with pytest.raises(NotReachable, match="of a module"):
         applied([RemoveSetting(str(script), 2, "drawn_config.plain")]).__enter__()
+
+
+VARIABLE = "DRAWN_VARIABLE"
+
+
+def values(source, file):
+    """Run *source* and return what it left in the environment."""
+    for name in (VARIABLE, "DRAWN_OTHER"):
+        os.environ.pop(name, None)
+    exec(compile(source, str(file), "exec"), {"__name__": "script"})
+    return os.environ.get(VARIABLE), os.environ.get("DRAWN_OTHER")
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    for name in (VARIABLE, "DRAWN_OTHER"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+
+
+@pytest.mark.parametrize(
+    "head, statement",
+    [
+        ("import os\n", f'os.environ["{VARIABLE}"] = "0"'),
+        ("from os import environ\n", f'environ["{VARIABLE}"] = "0"'),
+        ("import os, tempfile\n", f'os.environ["{VARIABLE}"] = tempfile.gettempdir()'),
+    ],
+)
+def test_a_variable_is_not_set_and_all_others_are(variables, tmp_path, head, statement):
+    script = tmp_path / "train.py"
+    other = "import os\nos.environ['DRAWN_OTHER'] = '1'\n"
+    source, after = f"{head}{statement}\n{other}", head + other
+    script.write_text(source)
+    edit = RemoveSetting(str(script), 2, f"os.environ.{VARIABLE}")
+    assert patched(source, [edit], script) == after
+    met = []
+    with applied([edit], met.append):
+        assert values(source, script) == values(after, "patched.py") == (None, "1")
+        assert values(source, "elsewhere.py")[0] is not None
+    assert met == [0]
+    assert values(source, script)[0] is not None, "it was undone"
+
+
+@pytest.mark.parametrize(
+    "statement, why",
+    [
+        (f'os.environ["{VARIABLE}"] = made()', "may do more"),
+        (f'os.environ["{VARIABLE}"] += "0"', "does more than set it"),
+        (f'os.environ[{VARIABLE}] = "0"', "does not set it"),
+        (f'settings["{VARIABLE}"] = "0"', "does not set it"),
+        (f'os.environ["{VARIABLE}"] = "0"; os.environ["{VARIABLE}"] = "1"', "elsewhere too"),
+    ],
+)
+def test_what_sets_more_than_the_variable_is_refused(tmp_path, statement, why):
+    script = tmp_path / "train.py"
+    script.write_text(f"import os\n{statement}\n")
+    edit = RemoveSetting(str(script), 2, f"os.environ.{VARIABLE}")
+    with pytest.raises(NotPatchable, match=why):
+        patched(script.read_text(), [edit], script)
+    with pytest.raises(NotPatchable, match=why):
+        applied([edit]).__enter__()
+
+
+def test_a_variable_is_left_out_from_the_start_of_the_process():
+    assert awaited(RemoveSetting("train.py", 3, f"os.environ.{VARIABLE}")) == "os"
+
+
+@pytest.mark.parametrize("variable, left_out", [(VARIABLE, True), ("DRAWN_OTHER", False)])
+def test_a_trial_leaves_it_out_before_torch_is_imported(tmp_path, variable, left_out):
+    (tmp_path / "torch.py").write_text(f"import os\nREAD = os.environ.get('{VARIABLE}')\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import os\nos.environ['{VARIABLE}'] = '0'\nos.environ['DRAWN_OTHER'] = '0'\nimport torch\nprint(torch.READ)\n"
+    )
+    line = 2 if variable == VARIABLE else 3
+    edit = RemoveSetting(str(script), line, f"os.environ.{variable}")
+    plan, recording = tmp_path / "plan.json", tmp_path / "recording"
+    (recording / "seen").mkdir(parents=True)
+    plan.write_text(json.dumps(plan_to_json([Remedy("a#b", "c", Safety.SAME_BITS, (edit,))])))
+    env = {**os.environ, "PYTHONPATH": inject_folder(), "UNSTALL_RECORDING": str(recording), "UNSTALL_PLAN": str(plan)}
+    env.pop(VARIABLE, None)
+    ended = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == ("None" if left_out else "0")
+    assert len(list(recording.glob("met-0-*"))) == 1
 
 
 def test_it_waits_for_torch_and_can_be_sent():

@@ -158,7 +158,10 @@ class AmendList:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSetting:
-    """Do not set *target*, a dotted import path, on *line* of *file*: ``config.cpp.simdlen = 1`` goes."""
+    """Do not set *target*, a dotted import path, on *line* of *file*: ``config.cpp.simdlen = 1`` goes.
+
+    An environment variable that the script sets is one too: ``os.environ.NAME`` stands for ``os.environ["NAME"]``.
+    """
 
     file: str
     line: int

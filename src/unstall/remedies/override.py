@@ -33,7 +33,7 @@ from unstall.remedies.caller import Caller
 from unstall.remedies.constructed import around_new
 from unstall.remedies.holding import hold
 from unstall.remedies.replacing import NotReachable, located, replace, replace_everywhere
-from unstall.remedies.settings import leave_out
+from unstall.remedies.settings import is_variable, leave_out
 from unstall.remedies.wrappers import around_function, around_init, around_method, around_post_init, takes_by_field
 
 __all__ = ["Met", "NotReachable", "applied", "apply", "awaited", "environment"]
@@ -90,10 +90,13 @@ def awaited(edit: Edit) -> str:
     """Return the module after whose import *edit* can be carried out; "" for `SetEnvironment`, which waits for none.
 
     It is the part of the import path before the first name that is written as a class is, or before the last name.
-    For torch it is the whole package: its parts do not all exist while it is imported.
+    For torch it is the whole package: its parts do not all exist while it is imported.  What leaves out a variable waits
+    for `os`, which every process has from its start.
     """
     if isinstance(edit, SetEnvironment):
         return ""
+    if isinstance(edit, RemoveSetting) and is_variable(edit):
+        return "os"
     *parts, _ = _path(edit).split(".")
     if parts[:1] == ["torch"]:
         return "torch"

@@ -1,4 +1,7 @@
-"""Leave out a statement that sets an attribute of a module: in source, and in the live process.
+"""Leave out a statement that sets an attribute of a module, or an environment variable: in source, and in the live process.
+
+A variable's target is ``os.environ.NAME``. Its statement often stands before the import of torch, which reads it, so it is
+left out from the start of the process on.
 
 `setting` is asked on both sides, so what cannot be written is not tried.  Standard library only.
 """
@@ -22,6 +25,8 @@ from unstall.remedies.sites import NoSuchCall, NotPatchable, end_of, parse
 from unstall.remedies.text import Text
 
 _PLAIN = (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)  # to leave one of these out changes nothing else
+ENVIRON = "os.environ"
+_MAKE_A_VALUE = frozenset({"tempfile.mkdtemp", "tempfile.gettempdir", "os.path.join", "os.getpid", "os.getcwd"})
 
 
 def setting(tree: ast.Module, edit: RemoveSetting) -> tuple[ast.Assign, tuple[ast.stmt, ...]]:
@@ -31,7 +36,13 @@ def setting(tree: ast.Module, edit: RemoveSetting) -> tuple[ast.Assign, tuple[as
         NoSuchCall: When the line sets no such attribute.
         NotPatchable: When the file sets it elsewhere too, the statement sets more, or its value does more than give a value.
     """
-    path = path_in(tree)
+    known = path_in(tree)
+
+    def path(node: ast.expr) -> str:
+        item = node.slice if isinstance(node, ast.Subscript) and known(node.value) == ENVIRON else None
+        name = item.value if isinstance(item, ast.Constant) else None
+        return f"{ENVIRON}.{name}" if isinstance(name, str) else known(node)
+
     found: list[tuple[ast.stmt, tuple[ast.stmt, ...]]] = []
     for above in ast.walk(tree):
         for _, value in ast.iter_fields(above):
@@ -45,9 +56,22 @@ def setting(tree: ast.Module, edit: RemoveSetting) -> tuple[ast.Assign, tuple[as
         raise NotPatchable(edit, "the file sets it elsewhere too")
     if not isinstance(statement, ast.Assign) or len(statement.targets) > 1 or path(statement.targets[0]) != edit.target:
         raise NotPatchable(edit, "the statement does more than set it")
-    if not isinstance(statement.value, _PLAIN):
+    if not _is_plain(statement.value, known):
         raise NotPatchable(edit, f"the value there, {ast.unparse(statement.value)}, may do more than give a value")
     return statement, block
+
+
+def _is_plain(value: ast.expr, path: Callable[[ast.expr], str]) -> bool:
+    """Return whether to leave *value* out changes nothing else: it is written there, or made by what only gives a value."""
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    if calls:
+        return all(path(call.func) in _MAKE_A_VALUE for call in calls) and isinstance(value, ast.Call)
+    return isinstance(value, _PLAIN)
+
+
+def is_variable(edit: RemoveSetting) -> bool:
+    """Return whether it is an environment variable that is not to be set."""
+    return edit.target.startswith(ENVIRON + ".")
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
@@ -78,9 +102,9 @@ def leave_out(edit: RemoveSetting, undo: ExitStack, met: Callable[[], None]) -> 
             statement, _ = setting(parse(file.read(), edit), edit)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise NotPatchable(edit, f"what the source sets is not known ({error})") from None
-    owner, name = located(edit.target, getattr)
-    kind = type(owner)
-    before: Callable[[object, str, object], None] = kind.__setattr__
+    owner, name = (os.environ, edit.target[len(ENVIRON) + 1 :]) if is_variable(edit) else located(edit.target, getattr)
+    kind, sets = type(owner), "__setitem__" if is_variable(edit) else "__setattr__"
+    before: Callable[[object, str, object], None] = getattr(kind, sets)
     first, last, folder = statement.lineno, end_of(statement)[0], os.getcwd()
     here = os.path.realpath(edit.file)
 
@@ -95,6 +119,6 @@ def leave_out(edit: RemoveSetting, undo: ExitStack, met: Callable[[], None]) -> 
         before(self, attribute, value)
 
     try:
-        replace(kind, "__setattr__", set_one, undo)
+        replace(kind, sets, set_one, undo)
     except NotReachable:
         raise NotReachable(f"{edit.target}: what sets an attribute of a {kind.__name__} cannot be replaced.") from None

@@ -135,21 +135,21 @@ def begin() -> None:
     imports = AfterImport()
     sys.meta_path.insert(0, imports)
 
-    def after_torch(act: Callable[[], None], failed: str) -> None:
-        def acting(module: ModuleType) -> None:
+    def acting(act: Callable[[], None], failed: str) -> Callable[[ModuleType], None]:
+        def acts(module: ModuleType) -> None:
             try:
                 act()
             except Exception as error:
                 sys.stderr.write(f"unstall: {failed}: {type(error).__name__}: {error}\n")
 
-        imports.when("torch", acting)
+        return acts
 
     def start() -> None:
         from unstall.probes import start as start_probes
 
         start_probes(recording, INJECTED_NS, imports.when)
 
-    after_torch(start, "not recording this process")
+    imports.when("torch", acting(start, "not recording this process"))
     plan = os.environ.get("UNSTALL_PLAN")
     if not plan:
         return
@@ -159,7 +159,9 @@ def begin() -> None:
 
         carry_out(plan, recording, imports.when)
 
-    after_torch(edit, "the edits are not in force here")
+    with open(plan, encoding="utf-8") as file:
+        early = '"os.environ.' in file.read()  # a script sets variables before it imports torch
+    imports.when("os" if early else "torch", acting(edit, "the edits are not in force here"))
 
 
 try:
