@@ -8,7 +8,7 @@ import pytest
 from unstall import causes
 from unstall.model.case import Fires
 from unstall.model.finding import Line
-from unstall.model.remedy import AddCall, CallFirst, RemoveCall, SetEnvironment, SetKeyword, SourceEdit
+from unstall.model.remedy import AddCall, CallFirst, RemoveCall, RemoveSetting, SetEnvironment, SetKeyword, SourceEdit
 from unstall.testing.contract import said_of
 
 CAUSES = {cause.id: cause for cause in causes.load()}
@@ -102,3 +102,33 @@ def test_no_edit_names_a_file_of_a_library():
                 edits = [edit for remedy in remedies for edit in remedy.edits]
                 assert all(isinstance(edit, (*kinds, SetEnvironment)) for edit in edits)
                 assert not [e for e in edits if isinstance(e, kinds) and "site-packages" in e.file]
+
+
+@pytest.mark.parametrize(
+    "cause, number, variable, value",
+    [
+        ("compiler/caches-off", 0, "TORCHINDUCTOR_FORCE_DISABLE_CACHES", '"1"'),
+        ("compiler/caches-off", 0, "TORCHINDUCTOR_FX_GRAPH_CACHE", '"0"'),
+        ("compiler/cold-cache", 0, "TORCHINDUCTOR_CACHE_DIR", "tempfile.mkdtemp()"),
+        ("compiler/compiler-disabled", 0, "TORCH_COMPILE_DISABLE", '"1"'),
+        ("compiler/debug-logging", 0, "TORCH_LOGS", '"+dynamo"'),
+        ("compiler/unpaid-autotuning", 3, "TORCHINDUCTOR_MAX_AUTOTUNE", '"1"'),
+        ("compiler/rebuilt-extension", 5, "TORCH_EXTENSIONS_DIR", "tempfile.mkdtemp()"),
+    ],
+)
+def test_a_variable_that_the_script_sets_is_left_out_at_its_line(cause, number, variable, value):
+    line = Line("train.py", 3, "<module>", f'os.environ["{variable}"] = {value}')
+
+    def set_there(tables):
+        return {**tables, "set_at": lambda name: line if name == variable else None}
+
+    remedy, *_ = remedies_of(cause, {f"env.{name}": "" for name in ("TORCH_LOGS",)}, number, set_there)
+    assert remedy.edits == (RemoveSetting("train.py", 3, f"os.environ.{variable}"),)
+    whole = replace(line, code=f"os.environ.update({variable}={value})")
+    remedy, *_ = remedies_of(
+        cause,
+        {f"env.{name}": "" for name in ("TORCH_LOGS",)},
+        number,
+        lambda tables: {**tables, "set_at": lambda name: whole if name == variable else None},
+    )
+    assert remedy.edits == ()

@@ -9,15 +9,21 @@ from unstall.model.finding import Line, Where
 from unstall.model.remedy import RemoveCall, RemoveSetting
 
 INDUCTOR = "torch._inductor.config."
+ENVIRON = "os.environ."
 
 
 def without(where: Where, *targets: str) -> tuple[RemoveSetting, ...]:
-    """Return the edit that takes out the line that sets one of *targets*, dotted import paths; () where it does something else."""
+    """Return the edit that takes out the line that sets one of *targets*; () where it does something else.
+
+    Args:
+        targets: dotted import paths, or ``os.environ.NAME`` for a variable.
+    """
     if not isinstance(where, Line) or is_library(where.file):
         return ()
     for target in targets:
         name = re.escape(target.rpartition(".")[2])
-        if re.match(rf"[\w.]+\.{name}\s*=(?!=)", where.code):
+        set_as = rf"(?:\w+\.)?environ\[[\"']{name}[\"']\]" if target.startswith(ENVIRON) else rf"[\w.]+\.{name}"
+        if re.match(rf"{set_as}\s*=(?!=)", where.code):
             return (RemoveSetting(where.file, where.line, target),)
     return ()
 

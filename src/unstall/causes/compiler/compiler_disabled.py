@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes.compiler._asked import UNFUSED, backend_of
+from unstall.causes.compiler._settings import ENVIRON, without
 from unstall.causes.compiler._uncompiled import LEFT_LOST, MOST_OF_PASS, PASSES, held_ns, stakes_in, uncompiled_ns
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Weight, Where
@@ -40,6 +41,7 @@ from unstall.model.tables import HotLine, Tables
 
 LEAST_STEPS = 20  # steady ones; before, a script may only be tried out
 VARIABLES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+DISABLE = "torch._dynamo.config.disable"
 SETTINGS = ("_dynamo.config.disable", "dynamo_config.disable")  # as a script sets it
 
 _PICTURE = """
@@ -124,10 +126,9 @@ class CompilerDisabled(Cause):
 
     planted = (
         Planted(
-            before=_PLANTED.format(set="\ntorch._dynamo.config.disable = True  # <- fault\n", backend="traced"),
+            before=_PLANTED.format(set="torch._dynamo.config.disable = True  # <- fault\n", backend="traced"),
             after=_PLANTED.format(set="", backend="traced"),
             also=_ALSO,
-            edited=False,
         ),
         Planted(
             before=_FAILING.format(
@@ -190,7 +191,10 @@ class CompilerDisabled(Cause):
                 "take out what switches the compiler off; where it failed, set suppress_errors to False to see the "
                 "whole error, and mend that (a C++ compiler for CPU kernels, Triton for a GPU)"
             )
-            yield Remedy(f"{self.id}#on", "let the compiler work", Safety.SAME_MATH, (), (), why)
+            edits = without(finding.where, *(ENVIRON + name for name in VARIABLES), DISABLE)
+            if edits:
+                why = "compiled code rounds differently; the first start compiles for a while"
+            yield Remedy(f"{self.id}#on", "let the compiler work", Safety.SAME_MATH, edits, (), why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from unstall.causes._cause import Cause
 from unstall.causes.compiler._extension import FUNCTION, SOURCE
 from unstall.causes.compiler._folders import is_passing, is_volatile
+from unstall.causes.compiler._settings import ENVIRON, without
 from unstall.causes.compiler._starts import is_paid_back
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Stake, Weight, Where
@@ -156,8 +157,9 @@ class RebuiltExtension(Cause):
             f"build it in a folder that lasts (build_directory, or {VARIABLE}), under a name of its own, from sources and "
             "flags that are the same at each start; or build it once, by setup.py with BuildExtension, and import it"
         )
+        edits = without(finding.where, ENVIRON + VARIABLE)
         yield Remedy(
-            f"{self.id}#keep", "let the next start find what this one has built", Safety.SAME_BITS, (), (), why
+            f"{self.id}#keep", "let the next start find what this one has built", Safety.SAME_BITS, edits, (), why
         )
 
 
