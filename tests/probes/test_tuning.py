@@ -37,6 +37,19 @@ def test_a_search_tells_its_time_and_what_the_librarys_kernel_takes():
     assert (search["best"], search["best_ms"], search["usual_ms"]) == ("cpp_micro_gemm", 0.02, 0.03)
 
 
+def test_what_the_look_took_beside_the_search_is_counted(monkeypatch):
+    probe, told = tuning()
+    now = iter([1_000, 6_000_001_000, 7_000_000_000, 7_500_000_000])
+    monkeypatch.setattr("unstall.probes.tuning.time.monotonic_ns", lambda: next(now))
+    probe.look(None, "bmm", (), [node(4, 8)])
+    probe.end("bmm", [node(4, 8)], {LIBRARYS: 0.03}, 1.0)
+    probe.close(None)
+    assert told["tuned:0"]["ns"] == 6_000_000_000 and told["tuned:0"]["best_ms"] == 0.03
+    probe.look(None, "bmm", (), [node(4, 8)])  # found again: nothing was searched
+    probe.close(None)
+    assert told["tuned:0"]["ns"] == 6_000_000_000
+
+
 def test_operators_alike_share_a_search_and_are_counted():
     probe, told = tuning()
     for _ in range(2):

@@ -36,6 +36,7 @@ SETTINGS = (
     "fallback_random", "fallback_by_default", "pattern_matcher", "epilogue_fusion", "cpp.simdlen",
     "cpp.max_horizontal_fusion_size", "cpp_wrapper",
 )  # fmt: skip
+LOOK_AT = (2, 8, 64, 512)  # steps at whose end the compiler's records of time are read, about 20 us each
 _CACHE = re.compile(r"^(?:fx_graph|aotautograd)_cache_(hit|miss|bypass)$")  # artifacts, torch 2.6 to 2.13
 MOST_ENTRIES = 2000  # of the cache's folder, looked at for its age
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
@@ -55,7 +56,9 @@ class Fusing:
         self.cache: dict[str, object] = {}
         self.frames: dict[str, str] = {}  # by the number of the graph
         self.earlier: Earlier | None = None
+        self.timed: dict[tuple[str, int], float] = {}  # s in Inductor, by compilation and when it began
         torch._logging.trace_structured = self.tap(torch._logging.trace_structured)
+        self.recorder.at_step.append((probe, self.look))
 
     def tap(self, original: Any) -> Any:
         """Stand in for ``trace_structured``; the compiler looks at the parameter's name ``metadata_fn``."""
@@ -132,6 +135,22 @@ class Fusing:
         if "off" not in self.cache:
             self.cache |= {"off": caches_off(), **folder_of_cache(self.began_s())}
         self.recorder.fact({"compile_cache": dict(self.cache)})
+
+    def look(self, step: int) -> None:
+        """Tell how long Inductor worked on graphs of first compilations, of both passes; the compiler keeps 64 records."""
+        if step not in LOOK_AT or not self.cache:
+            return
+        records: list[Any] = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", list)()
+        for record in records:
+            identity, took_s = (
+                str(record.compile_id or ""),
+                getattr(record, "inductor_compile_time_s", None),
+            )  # since 2.4
+            if took_s and identity.rpartition("/")[2] == "0":
+                self.timed[identity, int(1e6 * (getattr(record, "start_time", None) or 0))] = float(took_s)
+        if self.timed:
+            self.cache["inductor_ns"] = round(1e9 * sum(self.timed.values()))
+            self.tell_cache()
 
     def new_nodes(self) -> int | None:
         """Return how many operations Inductor had before it fused them, in this graph; None where it does not count."""

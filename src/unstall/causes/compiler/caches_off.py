@@ -1,8 +1,8 @@
 """The compiler's caches are switched off, and each start of the program compiles all anew.
 
 ## What it is
-`TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`, `torch._inductor.config.force_disable_caches` or `fx_graph_cache = False` is
-left from a measurement of compile time, or from a search for an error.
+`TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`, `TORCHINDUCTOR_FX_GRAPH_CACHE=0`, `torch._inductor.config.force_disable_caches`
+or `fx_graph_cache = False` is left from a measurement of compile time, or from a search for an error.
 
 ## Why it costs
 Inductor writes its kernels and calls the C++ compiler or Triton for each graph, at every start: a job that is restarted
@@ -12,8 +12,8 @@ and loads the rest.
 ## How it is told
 The settings are read when Inductor makes its first graph, and compile windows are timed. Told are first compilations
 of a second or more that take a tenth of the loop recorded so far; below that they have been paid back. Named is the
-variable, where the command was started with it, else the line that sets it. How much a cache would serve is an
-estimate: between 0.5 and 0.9 of the time.
+variable, where the command was started with it, else the line that sets it. A cache that serves saves what Inductor
+itself took, as the compiler tells (0.85 to 1 of it); where it does not, between 0.5 and 0.9 of the windows.
 
 ## Sources
 PyTorch tutorial, "Compile Time Caching in torch.compile". The model of the planted case took 30 s to compile
@@ -25,17 +25,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import Cause
-from unstall.causes.compiler._settings import INDUCTOR, without
-from unstall.causes.compiler._starts import PICTURE, SAVED, TRAINING, cache_in
+from unstall.causes.compiler._settings import ENVIRON, INDUCTOR, without
+from unstall.causes.compiler._starts import PICTURE, TRAINING, cache_in
 from unstall.model.case import Fires, Given, Planted, Silent
-from unstall.model.finding import Environment, Finding, Saving, Scope, Weight, Where
+from unstall.model.finding import Environment, Finding, Scope, Weight, Where
 from unstall.model.ledger import Basis, Ledger, Phase
 from unstall.model.remedy import Remedy, Safety, SetEnvironment
 from unstall.model.run import Fact, Run, Sensor
 from unstall.model.tables import Compile, Tables
 
-VARIABLE = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
-SETTINGS = (VARIABLE, "force_disable_caches", "fx_graph_cache")
+VARIABLES = {  # what switches the caches off -> what leaves them on
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "0",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+}
+SETTINGS = ("force_disable_caches", "fx_graph_cache")
 
 
 def _given(off: bool = True, ms: int = 1200, steady_ms: int = 10, number: int = 0) -> Given:
@@ -82,23 +85,27 @@ class CachesOff(Cause):
         yield Finding(
             self.id, f"The compiler's caches are off: this start compiled for {cache.ns / 1e9:.3g} s.", where,
             Scope.STARTUP, tuple(cache.stakes), Weight.NEEDLESS, Basis.MEASURED, cache.evidence[:1],
-            Saving(int(SAVED[0] * cache.ns), int(SAVED[1] * cache.ns)),
+            cache.saving,
             notes=("paid once a start, from the second on: a first start fills the cache",),
         )  # fmt: skip
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         why = "the same code is compiled, or loaded"
         if isinstance(finding.where, Environment):
-            edit = SetEnvironment(VARIABLE, "0")
-            yield Remedy(f"{self.id}#on", f"start without {VARIABLE}", Safety.SAME_BITS, (edit,), (), why)
+            variable = finding.where.variable
+            edit = SetEnvironment(variable, VARIABLES[variable])
+            yield Remedy(f"{self.id}#on", f"start without {variable}", Safety.SAME_BITS, (edit,), (), why)
         else:
-            edits = without(finding.where, *(INDUCTOR + name for name in SETTINGS[1:]))
+            edits = without(
+                finding.where, *(ENVIRON + name for name in VARIABLES), *(INDUCTOR + name for name in SETTINGS)
+            )
             yield Remedy(f"{self.id}#on", "take out what switches the caches off", Safety.SAME_BITS, edits, (), why)
 
 
 def _where(run: Run, tables: Tables) -> Where | None:
-    if run.facts.text(f"env.{VARIABLE}") not in (None, "", "0"):
-        return Environment(VARIABLE)
+    for variable, on in VARIABLES.items():
+        if run.facts.text(f"env.{variable}") not in (None, "", on):
+            return Environment(variable)
     asked = run.ranks[0].facts.family("compile").values()
     sites = (line for one in asked if (line := tables.place(one.text("site") or "")))
-    return next((line for name in SETTINGS if (line := tables.set_at(name))), None) or next(sites, None)
+    return next((line for name in (*VARIABLES, *SETTINGS) if (line := tables.set_at(name))), None) or next(sites, None)

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from unstall.causes._cause import Cause
 from unstall.causes._configured import is_library
 from unstall.causes.compiler._asked import set_where_asked
-from unstall.causes.compiler._settings import INDUCTOR, without
+from unstall.causes.compiler._settings import ENVIRON, INDUCTOR, without
 from unstall.causes.compiler._starts import is_paid_back
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Environment, Evidence, Finding, Line, Saving, Scope, Stake, Weight, Where
@@ -182,7 +182,9 @@ class UnpaidAutotuning(Cause):
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
         why = "other kernels of the same products round differently; search once, and keep the cache, where it pays"
-        edits: tuple[Edit, ...] = without(finding.where, *(INDUCTOR + name for name in SETTINGS))
+        edits: tuple[Edit, ...] = without(
+            finding.where, *(INDUCTOR + name for name in SETTINGS), *(ENVIRON + name for name in VARIABLES)
+        )
         title = "compile without the search"
         if isinstance(finding.where, Environment):
             edits = (SetEnvironment(finding.where.variable, "0"),)
@@ -231,4 +233,8 @@ def _where(run: Run, tables: Tables) -> Where | None:
     """Return what asks for the search: a call that compiles, a variable, or a line that sets it."""
     asked = next((line for line, _ in _asked_for(run, tables)), None)
     given = (Environment(name) for name in VARIABLES if run.facts.text(f"env.{name}") not in (None, "", "0"))
-    return asked or next(given, None) or next((at for name in SETTINGS if (at := tables.set_at(name))), None)
+    return (
+        asked
+        or next(given, None)
+        or next((at for name in (*VARIABLES, *SETTINGS) if (at := tables.set_at(name))), None)
+    )
