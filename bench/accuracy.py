@@ -10,6 +10,11 @@ by all other trainings. Each is run before, after, after, before, one training a
 machine was too loud for a row to count. --only takes parts of the names of causes. --shard shares the work out
 over machines, each with a file; several files are read by ``--show FILE ...``. --write puts the scores into the package
 (`accounts/calibration.json`), which bounds every prediction from then on.
+
+--from-matrix FILE ... measures nothing: it reads journals of ``bench/confusion.py data``, whose cells hold what was claimed
+and the step with the fault and without. Shown are, by cause, the median error of what is predicted and the coverage of the
+bounds as claimed and as calibrated by all other causes; with --write their scores are put beside those of the trainings of
+this bench, in the place of those of an earlier matrix.
 """
 
 from __future__ import annotations
@@ -26,15 +31,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from confusion import AFTER
+
 import unstall
 from unstall import causes
 from unstall.accounts import calibration
 from unstall.model.case import Planted
 from unstall.model.report import Report
 from unstall.testing import predicted
+from unstall.testing.claims import Claim, claim_of, whole_ms
 from unstall.testing.confusion import Cell, Outcome, from_row, matrix, summary, to_row, trained
 from unstall.testing.journal import Journal, chosen, sharded
-from unstall.testing.predicted import Claim, Realised, calibration_of, claim_of, table, whole_ms
+from unstall.testing.predicted import Realised, by_cause, calibration_of, table
 
 Plant = tuple[str, Planted]  # key: the cause and the number of its planted training
 
@@ -113,17 +121,32 @@ def shown(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n\n".join([matrix(outcomes), summary(outcomes), table(realised_of(rows)), *failed])
 
 
-def write(rows: Sequence[Mapping[str, object]]) -> str:
-    """Put the scores of *rows* into the package; return what was done."""
-    about = {
+def about() -> dict[str, object]:
+    """Return the versions and the machine that scores were measured on."""
+    return {
         "unstall": unstall.__version__,
         "torch": version("torch"),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
     }
-    made = calibration_of(realised_of(rows), about)
-    calibration.FILE.write_text(json.dumps(made, indent=1) + "\n")
-    return f"{calibration.FILE}: {made['count']} scores"
+
+
+def write(rows: Sequence[Mapping[str, object]]) -> str:
+    """Put the scores of *rows* into the package; return what was done."""
+    made = calibration_of(realised_of(rows), about())
+    held = json.loads(calibration.FILE.read_text())
+    return put({**made, "matrix": held["matrix"]} if "matrix" in held else made)
+
+
+def write_matrix(rows: Sequence[Realised]) -> str:
+    """Put the scores of a matrix into the package, beside those of the planted trainings; return what was done."""
+    return put({**json.loads(calibration.FILE.read_text()), "matrix": calibration_of(rows, about())})
+
+
+def put(record: Mapping[str, object]) -> str:
+    calibration.FILE.write_text(json.dumps(record, indent=1) + "\n")
+    calibration.known.cache_clear()
+    return f"{calibration.FILE}: {sum(map(len, calibration.known().by_cause.values()))} scores"
 
 
 def main() -> None:
@@ -134,7 +157,16 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure anew what was left out")
     parser.add_argument("--show", nargs="+", type=Path, metavar="FILE", help="measure nothing, show what is kept")
     parser.add_argument("--write", action="store_true", help="put the scores into accounts/calibration.json")
+    parser.add_argument(
+        "--from-matrix", nargs="+", type=Path, metavar="FILE", help="take the cells of a matrix instead"
+    )
     options = parser.parse_args()
+    if options.from_matrix:
+        cells = [from_row(row) for path in options.from_matrix for row in Journal(path).rows.values()]
+        claims = predicted.of_matrix(cells, AFTER, len(os.sched_getaffinity(0)))
+        print(f"{table(claims)}\n\n{by_cause(claims)}")
+        print(f"\n{write_matrix(claims)}" if options.write else "")
+        return
     if options.show:
         rows = [row for path in options.show for row in Journal(path).rows.values()]
     else:

@@ -9,13 +9,16 @@ import pytest
 from unstall.accounts import calibration
 from unstall.accounts.calibration import calibrated, known
 from unstall.model.finding import Saving, Scope
+from unstall.testing.claims import Claim
+from unstall.testing.confusion import Outcome
 from unstall.testing.journal import Journal
 from unstall.testing.predicted import (
-    Claim,
     Realised,
+    by_cause,
     calibration_of,
     from_row,
     held_by_others,
+    of_matrix,
     scores_of,
     table,
     to_row,
@@ -118,3 +121,51 @@ def test_the_table_counts_by_family_and_names_each_cause():
     assert "data             12" in said and "all              12" in said
     assert "differ by over 15%: 1" in said
     assert any(line.startswith("io/b") and line.endswith("left out") for line in said.splitlines())
+
+
+def cell(key, planted="", mean=100.0, **numbers):
+    return Outcome(key, "clear", planted, planted or "nothing", True, "", (), {"load": 1.0, "mean_ms": mean, **numbers})
+
+
+def test_a_cell_of_a_matrix_is_a_claim_beside_the_step_without_its_fault():
+    told = cell("data/a clear", "data/a", share=0.5, low_ms=40.0, high_ms=50.0)
+    (row,) = of_matrix([told, cell("data/a clear without", mean=55.0)], " without", 2)
+    assert (row.measured_ms, row.claim.scope, row.claim.left_ms) == (pytest.approx(55), Scope.STEADY, (50.0, 60.0))
+    assert row.told_error == pytest.approx(50 / 55 - 1)
+
+
+def test_a_cell_without_its_counterpart_or_a_claim_says_nothing_of_predictions():
+    told = cell("data/a clear", "data/a", share=0.5, low_ms=40.0, high_ms=50.0)
+    silent = [cell("data/b mild", "data/b"), cell("data/b mild without")]
+    failed = Outcome("data/a clear without", "without", "", "nothing", False, "", (), {"load": 1.0}, "exit code 1")
+    assert of_matrix([told, failed, *silent], " without", 2) == []
+
+
+def test_what_is_saved_once_is_held_against_the_time_before_the_steps():
+    fault = {"share": 0.1, "low_ms": 400.0, "high_ms": 600.0, "point_ms": 500.0, "start_ms": 2000.0}
+    told = cell("data/a clear", "data/a", scope=float(tuple(Scope).index(Scope.STARTUP)), **fault)
+    (row,) = of_matrix([told, cell("data/a clear without", start_ms=1500.0)], " without", 2)
+    assert row.claim.whole_ms == 2000 and row.measured_ms == pytest.approx(1500)
+    assert row.told_error == pytest.approx(0)
+
+
+def test_strengths_of_one_cause_do_not_judge_each_other():
+    """All rows of one cause are far outside their bounds, and alike: only by themselves would they be held."""
+    others = [realised(f"data/{n}", after=(55.0 + n / 10, 55.0 + n / 10)) for n in range(24)]
+    said = by_cause([*others, *[realised("data/off", after=(90.0, 90.0))] * 40]).splitlines()
+    assert next(line for line in said if line.startswith("data/off")).split()[-3:] == ["0/40", "0%", "(0-9)"]
+    assert "too few" in by_cause(others[:19]) and "too few" not in by_cause(others[:20])
+
+
+def test_scores_of_a_matrix_stand_beside_those_of_the_planted_trainings(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "FILE", tmp_path / "calibration.json")
+    planted, beside = (
+        calibration_of([realised("data/a")], {}),
+        calibration_of([realised("data/a", after=(72.0, 72.0))], {}),
+    )
+    calibration.FILE.write_text(json.dumps({**planted, "matrix": beside}))
+    known.cache_clear()
+    assert known().by_cause["data/a"] == tuple(
+        tuple(score) for part in (planted, beside) for score in part["scores"]["data/a"]
+    )
+    known.cache_clear()

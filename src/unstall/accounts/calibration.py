@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,7 +31,7 @@ from unstall.model.finding import Calibrated, Finding, Saving, Scope
 from unstall.model.ledger import Ledger, Phase
 
 FORMAT = "unstall-calibration/1"
-FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write
+FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write, --from-matrix FILE --write
 COVERAGE = 0.9
 BEYOND = (1 - COVERAGE) / 2  # of each bound; with n scores one holds with n / (n + 1) at most, so a family needs 19
 LEAST_LEFT = 0.01  # of the whole: what is claimed to leave nothing has no logarithm
@@ -54,14 +55,14 @@ def layer_of(cause: str) -> str:
 
 @cache
 def known() -> Scores:
-    """Return the scores that unstall comes with."""
+    """Return the scores that unstall comes with: of the causes' planted trainings, and of a matrix of their strengths."""
     record = json.loads(FILE.read_text("utf-8"))
     assert record["format"] == FORMAT, FILE
-    of = {
-        cause: tuple((float(below), float(above)) for below, above in found)
-        for cause, found in record["scores"].items()
-    }
-    return Scores(MappingProxyType(of))
+    found: defaultdict[str, list[Score]] = defaultdict(list)
+    for part in (record, record.get("matrix", {"scores": {}})):
+        for cause, scores in part["scores"].items():
+            found[cause] += [(float(below), float(above)) for below, above in scores]
+    return Scores(MappingProxyType({cause: tuple(scores) for cause, scores in found.items()}))
 
 
 # ---------------------------------------------------------------- the arithmetic

@@ -13,6 +13,7 @@ from pathlib import Path
 from unstall.model.finding import Candidate, Finding, Scope
 from unstall.model.ledger import Activity, Ledger
 from unstall.model.report import Report
+from unstall.testing.claims import claim_of, whole_ms
 from unstall.testing.contract import faults_in, names_line, train
 from unstall.testing.together import measured
 
@@ -57,9 +58,10 @@ class Outcome:
         named: id of the first fault, of the candidate where that is what was planted, or `NOTHING`.
         line: whether it names a marked line. where: the place it names.
         blamed: faults that the cell does not allow, each with its share.
-        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``loop_ms`` (all time in the loop over all its steps), ``load``,
-            ``starved`` (share of the steps in which the machine gave the training no core); of what was planted, where it
-            was found, its ``share`` of the step, and the saving claimed a step, ``low_ms`` to ``high_ms``.
+        numbers: by name: ``step_ms`` (median), ``mean_ms``, ``loop_ms`` (all time in the loop over all its steps),
+            ``start_ms`` (all time that is no steady step), ``load``, ``starved`` (share of the steps in which the machine
+            gave the training no core); of what was planted, where it was found, its ``share`` of the step, and of its
+            `claims.Claim` ``low_ms``, ``high_ms``, ``point_ms`` and ``scope``, the place of that among `Scope`.
         error: why there is no answer: the training failed.
     """
 
@@ -95,6 +97,7 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
         "load": os.getloadavg()[0],
         "mean_ms": report.mean_step_ns / 1e6,
         "loop_ms": measured(report).step_ns / 1e6,
+        "start_ms": whole_ms(report, Scope.STARTUP),
         "starved": starved_share(report.ledger) if report.ledger is not None else 0.0,
     }
     if report.step_ns is not None:
@@ -102,9 +105,7 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
     planted = next((f for f in report.findings if f.cause == cell.planted), None)
     if planted is not None:
         numbers["share"] = planted.share
-        if planted.saving is not None and planted.scope is Scope.STEADY:
-            claimed = planted.saving.claimed
-            numbers |= {"low_ms": claimed.low_ns / 1e6, "high_ms": claimed.high_ns / 1e6}
+        numbers |= _claimed(report, planted)
     outcome = Outcome(
         cell.key,
         cell.group,
@@ -117,6 +118,14 @@ def trained(cell: Cell, folder: Path) -> tuple[Outcome, Report]:
         f"exit code {report.exit_code}" if report.exit_code else "" if report.steady_steps else "no steady steps",
     )
     return outcome, report
+
+
+def _claimed(report: Report, finding: Finding) -> dict[str, float]:
+    claim = claim_of(report, finding)
+    if claim is None:
+        return {}
+    claimed = {"low_ms": claim.low_ms, "high_ms": claim.high_ms, "scope": float(tuple(Scope).index(claim.scope))}
+    return claimed if claim.point_ms is None else {**claimed, "point_ms": claim.point_ms}
 
 
 def starved_share(ledger: Ledger) -> float:

@@ -14,51 +14,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from unstall.accounts.calibration import FORMAT, layer_of, left, quantiles, score_of, wholes, widened
-from unstall.model.finding import Finding, Scope
-from unstall.model.report import Report
-from unstall.testing.confusion import counted
+from unstall.accounts.calibration import FORMAT, layer_of, quantiles, score_of, widened
+from unstall.model.finding import Scope
+from unstall.testing.claims import Claim
+from unstall.testing.confusion import Outcome, counted
 
 MOST_APART = 0.15  # of two runs of the same training; beyond it the machine was too loud to say what the fault costs
 MOST_LOAD = 1.5  # of the machine a core, the training's own included; at 3 to 4 a core steps took ten times as long
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a finding claims, ms: *low_ms* to *high_ms* saved of *whole_ms*, as the cause's arithmetic gave it."""
-
-    cause: str
-    scope: Scope
-    whole_ms: float
-    low_ms: float
-    high_ms: float
-
-    @property
-    def left_ms(self) -> tuple[float, float]:
-        """Bounds of the time that is left."""
-        return left(self.whole_ms, self.low_ms, self.high_ms)
-
-    @property
-    def middle_ms(self) -> float:
-        return sum(self.left_ms) / 2
-
-
-def whole_ms(report: Report, scope: Scope) -> float:
-    """Return the time that a saving of *scope* is taken from: a step of STEADY and PERIODIC, all of STARTUP."""
-    if report.ledger is None:
-        return 0.0
-    over = report.steps if scope is Scope.PERIODIC else 1
-    return wholes(report.ledger, report.mean_step_ns, report.steady_steps)[scope] / max(1, over) / 1e6
-
-
-def claim_of(report: Report, finding: Finding) -> Claim | None:
-    """Return what *finding* claims before calibration; None where it claims no saving."""
-    if finding.saving is None or not finding.saving.high_ns:
-        return None
-    claimed = finding.saving.claimed
-    over = 1e6 * (max(1, report.steps) if finding.scope is Scope.PERIODIC else 1)
-    whole = whole_ms(report, finding.scope)
-    return Claim(finding.cause, finding.scope, whole, claimed.low_ns / over, claimed.high_ns / over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +66,11 @@ class Realised:
         return self.claim.middle_ms / self.measured_ms - 1
 
     @property
+    def told_error(self) -> float:
+        """The same of the step less what the finding takes."""
+        return self.claim.told_ms / self.measured_ms - 1
+
+    @property
     def score(self) -> tuple[float, float]:
         return score_of(self.claim.left_ms, self.measured_ms)
 
@@ -129,11 +96,43 @@ def from_row(row: Mapping[str, object]) -> Realised:
     before, after = row["before_ms"], row["after_ms"]
     assert isinstance(before, list) and isinstance(after, list)
     whole, low, high, load = (float(str(row[name])) for name in ("whole_ms", "low_ms", "high_ms", "load"))
-    claim = Claim(str(row["cause"]), Scope(str(row["scope"])), whole, low, high)
+    point = row.get("point_ms")
+    told = None if point is None else float(str(point))
+    claim = Claim(str(row["cause"]), Scope(str(row["scope"])), whole, low, high, told)
     return Realised(claim, tuple(map(float, before)), tuple(map(float, after)), load, int(str(row["cores"])))
 
 
 # ---------------------------------------------------------------- what they say together
+
+
+WHOLES = {Scope.STEADY: "mean_ms", Scope.PERIODIC: "loop_ms", Scope.STARTUP: "start_ms"}  # numbers of an `Outcome`
+
+
+def of_matrix(outcomes: Iterable[Outcome], without: str, cores: int) -> list[Realised]:
+    """Return what was claimed and measured in the cells of a matrix that were run with their fault and without it.
+
+    Each was run once, so what two runs of the same training differ by is in the scores.
+
+    Args:
+        without: what the key of a training without its fault has more than that of the one with it.
+    """
+    seen = {one.key: one for one in outcomes if not one.error}
+    pairs = [(one, seen[key + without]) for key, one in seen.items() if one.planted and key + without in seen]
+    return [row for one, other in pairs if (row := _of_cell(one, other, cores)) is not None]
+
+
+def _of_cell(one: Outcome, other: Outcome, cores: int) -> Realised | None:
+    """Return what was claimed of *one* and measured in *other*; None where the cause was not found or claimed nothing."""
+    numbers = one.numbers
+    if not numbers.get("high_ms"):
+        return None
+    scope = tuple(Scope)[int(numbers.get("scope", tuple(Scope).index(Scope.STEADY)))]
+    before, after = (each.numbers.get(WHOLES[scope], 0.0) for each in (one, other))
+    if min(before, after) <= 0:
+        return None
+    point = numbers.get("point_ms", numbers["share"] * before)
+    claim = Claim(one.planted, scope, before, numbers["low_ms"], numbers["high_ms"], point)
+    return Realised(claim, (before,), (after,), max(numbers["load"], other.numbers["load"]), cores)
 
 
 def scores_of(rows: Iterable[Realised]) -> dict[str, list[list[float]]]:
@@ -196,6 +195,41 @@ def table(rows: Sequence[Realised]) -> str:
             f"{row.measured_ms:8.1f} measured: {row.error:+5.0%}  {inside}  load {row.load:.1f}{after}"
         )
     return "\n".join(lines)
+
+
+def by_cause(rows: Sequence[Realised]) -> str:
+    """Return error and coverage, a line a cause and one of all: its rows are judged by the scores of all other causes.
+
+    Errors are medians: of the middle of the claimed bounds, of the step less what the finding takes, and of the middle of
+    the calibrated bounds; coverage is that of the claimed bounds and of the calibrated ones.
+    """
+    judged: defaultdict[str, list[Judged]] = defaultdict(list)
+    sound = [row for row in rows if row.is_sound]
+    for row in sound:
+        by = quantiles([other.score for other in sound if other.claim.cause != row.claim.cause])
+        judged[row.claim.cause].append((row, None if by is None else widened(row.claim.left_ms, by)))
+    lines = [f"{'cause':32} rows middle  told calibrated  {'claimed bounds hold':24} calibrated by the other causes"]
+    lines += [_of_cause(cause, found) for cause, found in sorted(judged.items())]
+    lines.append(_of_cause("all", [one for found in judged.values() for one in found]))
+    return "\n".join(lines)
+
+
+Judged = tuple[Realised, "tuple[float, float] | None"]  # a row, and its bounds by the scores of others
+
+
+def _of_cause(name: str, judged: Sequence[Judged]) -> str:
+    if not judged:
+        return f"{name:32} {0:4}"
+    middle, told = (
+        np.median([abs(off) for off in offs]) for offs in zip(*((r.error, r.told_error) for r, _ in judged))
+    )
+    held = counted(sum(row.outside <= 0 for row, _ in judged), len(judged))
+    bounded = [(row.measured_ms, bounds) for row, bounds in judged if bounds is not None]
+    if len(bounded) < len(judged):
+        return f"{name:32} {len(judged):4} {middle:6.0%} {told:5.0%} {'-':>10}  {held:24} too few"
+    off = np.median([abs((low + high) / 2 / ms - 1) for ms, (low, high) in bounded])
+    within = counted(sum(low <= ms <= high for ms, (low, high) in bounded), len(bounded))
+    return f"{name:32} {len(judged):4} {middle:6.0%} {told:5.0%} {off:10.0%}  {held:24} {within}"
 
 
 def _line(name: str, rows: Sequence[Realised]) -> str:
