@@ -116,6 +116,15 @@ def interval(values: list[float]) -> str:
     return f"{statistics.median(ordered):8.3f} ({ordered[off - 1]:.3f} to {ordered[-off]:.3f})"
 
 
+def mean_interval(values: list[float]) -> str:
+    """Return the mean and its 95 % interval, by Student's t: for rounds that are means of many steps each."""
+    from scipy import stats
+
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    off = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return f"{mean:8.3f} ({mean - off:.3f} to {mean + off:.3f})"
+
+
 def load() -> str:
     return f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} CPUs"
 
@@ -206,9 +215,11 @@ def switched(rounds: int = 30) -> None:
         for mode in ("recorder", *beside):
             if mode == "recorder":
                 added, ratio = at_random(step, probes, flushed, rounds if beside else 2 * rounds, 5 * steps)
+                told = mean_interval
             else:
                 added, ratio = turns(step, probes, mode, rounds // 3, steps)
-            print(f"  {size} step, {mode:9} {interval(added)} us a step   ratio {interval(ratio)}   {load()}")
+                told = interval
+            print(f"  {size} step, {mode:9} {told(added)} us a step   ratio {told(ratio)}   {load()}")
 
 
 def at_random(
@@ -216,33 +227,47 @@ def at_random(
 ) -> tuple[list[float], ...]:
     """Return by round what the probes add to a step, us, and the ratio; each step of a round has them on or off by lot.
 
-    Neighbours share whatever else the machine does, so this tells 2 us on a machine where blocks of steps tell 20.
-    What is noted is settled and written for many steps at once: it is timed apart and shared out over all of them, as
-    a median would never see it. For what else comes in some steps only, a round is told by its mean, the slowest
-    twentieth of its steps left out on both sides.
+    A step is told against its neighbours, which share whatever else the machine does, so this tells 2 us on a machine
+    where blocks of steps tell 20. What is noted is settled and written for many steps at once, after so much time:
+    it is timed apart, over steps that all have the probes on. For what else comes in some steps only, a round is told
+    by the mean, in which no step is further from its neighbours than most of them by far.
     """
     lot = random.Random(0)
     added, ratio = [], []
     for _ in range(rounds):
-        times: dict[bool, list[int]] = {False: [], True: []}
-        begun = flushed[0]
+        times, watched = list[int](), list[bool]()
         for _ in range(steps):
-            watched = lot.random() < 0.5
-            for probe in probes:
-                probe.on = watched
-            flushed_before, before = flushed[0], time.thread_time_ns()
-            step()
-            times[watched].append(time.thread_time_ns() - before - (flushed[0] - flushed_before))
-        without, with_it = (trimmed_mean(times[on]) for on in (False, True))
-        with_it += (flushed[0] - begun) / len(times[True])
-        added.append((with_it - without) / 1e3)
-        ratio.append(with_it / without)
+            watched.append(lot.random() < 0.5)
+            times.append(one(step, probes, flushed, watched[-1]))
+        begun, alone = flushed[0], steps // 4
+        for _ in range(alone):
+            one(step, probes, flushed, True)
+        beside = limited(residues(times))
+        without, with_it = (statistics.fmean(ns for ns, on in zip(beside, watched) if on == which) for which in (0, 1))
+        more = with_it - without + (flushed[0] - begun) / alone
+        added.append(more / 1e3)
+        ratio.append(1 + more / statistics.median(ns for ns, on in zip(times, watched) if not on))
     return added, ratio
 
 
-def trimmed_mean(times: list[int], kept: float = 0.95) -> float:
-    """Return the mean of *times* without the slowest."""
-    return statistics.fmean(sorted(times)[: int(kept * len(times))])
+def one(step: Callable[[], None], probes: list[Probe], flushed: list[int], watched: bool) -> int:
+    """Return CPU ns of a step, its probes on or off, what was written in it taken off."""
+    for probe in probes:
+        probe.on = watched
+    flushed_before, before = flushed[0], time.thread_time_ns()
+    step()
+    return time.thread_time_ns() - before - (flushed[0] - flushed_before)
+
+
+def residues(times: list[int], near: int = 20) -> list[float]:
+    """Return *times* less the median of their neighbours, *near* on each side, with the probes and without."""
+    return [ns - statistics.median(times[max(0, at - near) : at + near + 1]) for at, ns in enumerate(times)]
+
+
+def limited(values: list[float], widths: float = 10) -> list[float]:
+    """Return *values* cut to within *widths* times their median distance from 0, and never below half a millisecond."""
+    most = max(5e5, widths * statistics.median(map(abs, values)))
+    return [min(most, max(-most, value)) for value in values]
 
 
 def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int, steps: int) -> tuple[list[float], ...]:
