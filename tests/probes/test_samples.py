@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from unstall.probes import _samples
-from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, memory_of, open_bytes, told
+from unstall.probes._samples import MOST_BYTES, WATCHED, Reads, Samples, digest, lengths, memory_of, open_bytes, told
 
 
 class Rows(Dataset):
@@ -116,6 +116,13 @@ def test_the_same_few_indices_are_watched_wherever_the_dataset_is(count: int) ->
     assert watched == told(fetcher(Rows(count))).watched
     assert min(count, WATCHED) <= len(watched) <= 2 * WATCHED
     assert all(0 <= index < count for index in watched)
+
+
+def test_a_dataset_that_lies_where_another_was_is_asked_for_its_own_length() -> None:
+    gone, new = Rows(1), Rows(5)
+    told(fetcher(gone))
+    lengths[id(new)] = lengths.pop(id(gone))
+    assert told(fetcher(new)).watched == frozenset(range(5))
 
 
 def test_nothing_is_watched_where_samples_have_no_index() -> None:

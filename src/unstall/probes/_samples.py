@@ -13,6 +13,7 @@ import resource
 import stat
 import sys
 import time
+import weakref
 import zlib
 from typing import Any
 
@@ -203,7 +204,9 @@ class Told:
         dataset = fetcher.dataset
         length = None
         if isinstance(fetcher, fetch._MapDatasetFetcher):
-            length = lengths[id(dataset)] if id(dataset) in lengths else length_of(dataset)
+            known, length = lengths.get(id(dataset), (None, None))
+            if known is None or known() is not dataset:
+                length = length_of(dataset)
         self.name = f"{type(dataset).__module__}.{type(dataset).__qualname__}/{length}"
         self.watched: frozenset[int] = frozenset()
         if length and fetcher.auto_collation:
@@ -218,7 +221,9 @@ def told(fetcher: Any) -> Told:
     return known
 
 
-lengths: dict[int, int | None] = {}  # of datasets by id, which is the same in a forked worker: asked for once a loader
+# Of datasets by id, which is the same in a forked worker: asked for once a loader. Who it was is kept beside it, as another
+# may come to lie where one was.
+lengths: dict[int, tuple[weakref.ref[object], int | None]] = {}
 
 
 def length_of(dataset: Any) -> int | None:
@@ -227,7 +232,10 @@ def length_of(dataset: Any) -> int | None:
         known: int | None = len(dataset)
     except Exception:  # the user's own code: with a sampler that knows its length nothing else asks for the dataset's
         known = None
-    lengths[id(dataset)] = known
+    try:
+        lengths[id(dataset)] = weakref.ref(dataset), known
+    except TypeError:  # a plain list: it tells its length at no cost
+        pass
     return known
 
 
