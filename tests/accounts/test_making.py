@@ -33,3 +33,14 @@ def test_the_users_collate_function_is_told_from_the_samples_in_batches_that_are
     samples, collate = (Place(str(file), line, "fetch") for line in (1, 2))
     table = Samples(np.arange(2), np.full(2, 10), np.arange(2), ((samples, USERS), (collate, USERS)), 100.0)
     assert {line.part for line in batch_lines((), (table,), True, None, "/home/me")} == {"getitem", "collate"}
+
+
+def test_a_line_is_told_to_stand_in_a_loop_of_its_function(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "for epoch in range(9):\n    def pad(rows):\n        begin()\n        for row in rows:\n            fill(row)\n"
+    )
+    begins, fills = (Place(str(file), line, "pad") for line in (3, 5))
+    table = Samples(np.arange(2), np.full(2, 10), np.arange(2), ((FETCH, OUTER, begins), (FETCH, OUTER, fills)), 100.0)
+    found = batch_lines((), (table,), True, None, str(tmp_path))
+    assert {line.line.line: line.loop for line in found if line.line is not None} == {3: False, 5: True}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unstall.accounts.code import called, code_of, is_users, line_at
 from unstall.accounts.label import Labelled, Stack
+from unstall.accounts.loops import loops_around
 from unstall.accounts.opening import opened_again
 from unstall.model.loading import BatchLine
 from unstall.model.run import Place, Samples
@@ -150,4 +151,5 @@ def _line(part: str, place: Place | None, heap: _Heap, total: float, project: st
         python,
         waiting,
         opened_again(place.file, place.line) if place is not None and part == "getitem" else "",
+        place is not None and bool(loops_around((place,))),
     )

@@ -31,6 +31,7 @@ class BatchLine:
         python: share of its time on a CPU in which it held the interpreter lock; waiting: share of its time off the
             CPU; None where not observed.
         opens: the call by which the line opens, closes or reads whole the same file for each sample; "" for others.
+        loop: whether it stands in a loop of its function, so that the interpreter walks it.
     """
 
     line: Line | None
@@ -43,6 +44,7 @@ class BatchLine:
     python: float | None = None
     waiting: float | None = None
     opens: str = ""
+    loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

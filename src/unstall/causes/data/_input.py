@@ -213,6 +213,14 @@ def is_interpreted(line: BatchLine) -> bool:
     return line.python is not None and line.python >= 0.5
 
 
+def is_walked(line: BatchLine) -> bool:
+    """Return whether the interpreter's time on the line is a loop of the user's: around it, or in what it calls of theirs.
+
+    Where it is neither, one call into a library holds the interpreter lock all along, as numpy's draws do.
+    """
+    return is_interpreted(line) and (line.loop or (line.callee != "" and "." not in line.callee))
+
+
 def gist(line: BatchLine) -> str:
     """Return what the line calls, in brackets, or nothing."""
     return f" (it calls {line.callee.removeprefix('site-packages.')})" if line.callee else ""

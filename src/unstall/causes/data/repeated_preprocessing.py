@@ -35,8 +35,8 @@ from unstall.causes.data._input import (
     crowd,
     heaviest,
     is_busy,
-    is_interpreted,
     is_much,
+    is_walked,
     place_of,
     reopened,
     rows_line,
@@ -76,6 +76,7 @@ _USE = LoaderUse(
 )  # fmt: skip
 _DECODES = BatchLine(Line("train.py", 12, "__getitem__"), "getitem", 0, 0.95, 0.1, 60, "numpy.fft.rfft", 0.1, 0.0)
 _LOOPS = replace(_DECODES, callee="encode", python=0.95)
+_DRAWS = replace(_DECODES, callee="", python=0.95)
 _OPENS = replace(_DECODES, callee="zipfile.ZipFile.__init__", opens="zipfile.ZipFile(self.path)")
 
 
@@ -147,7 +148,10 @@ class RepeatedPreprocessing(Cause):
             "the sample is waited for, not computed",
             _given(replace(_USE, batch_cpu_ns=_MS, batch_blocked_ns=7 * _MS)),
         ),
+        # one call into a library holds the interpreter lock, and no loop of the user's walks
+        Fires(_PICTURE, spent_ms=15.2, given=_given(line=_DRAWS)),
         Silent(_PICTURE, "a loop of the user's own does it, and has a name of its own", _given(line=_LOOPS)),
+        Silent(_PICTURE, "the line stands in such a loop", _given(line=replace(_DRAWS, loop=True))),
         Silent(_PICTURE, "most of it is opening the same file anew", _given(line=_OPENS)),
         Silent(_HIDDEN, "workers make them beside the model", _given(replace(_USE, workers=1, wait_ns=0))),
     )
@@ -225,7 +229,7 @@ def is_made(use: LoaderUse, tables: Tables) -> bool:
     if opened is not None and opened.share >= 0.25:
         return False
     part = line.share / share_of(tables.batch_lines, "getitem") * (use.getitem_ns or 0) / max(1, use.batch_wall_ns)
-    return not (is_interpreted(line) and "." not in line.callee and part >= OWN_LINE and line.samples >= LEAST_SAMPLES)
+    return not (is_walked(line) and part >= OWN_LINE and line.samples >= LEAST_SAMPLES)
 
 
 def part_saved(use: LoaderUse) -> float:

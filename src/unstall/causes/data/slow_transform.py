@@ -35,8 +35,8 @@ from unstall.causes.data._input import (
     gist,
     heaviest,
     is_busy,
-    is_interpreted,
     is_much,
+    is_walked,
     reopened,
     rows_line,
     saved_share,
@@ -267,7 +267,7 @@ class SlowTransform(Cause):
         opened = reopened(tables.batch_lines)
         if opened is not None and opened.share >= 0.5 * line.share:
             return  # most of it is opening a file anew
-        same = use.draws_random is False and is_interpreted(line)
+        same = use.draws_random is False and is_walked(line)
         saved = saved_share(use, wait, part)
         per_sample = part * use.batch_wall_ns / max(1, use.samples or use.batch_size or 1)
         yield Finding(
