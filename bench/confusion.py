@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from compiled import CONTROLS, CONTROLS_ALSO, PLANTS
-from dialled import AT_START, DIALS, STEPS_MS, STRENGTHS, TAKES_CORES, dialled
+from dialled import AT_START, DIALS, LIMITS, STEPS_MS, STRENGTHS, TAKES_CORES, dialled
 from healthy import LOADERS
 
 from unstall import causes
@@ -144,11 +144,16 @@ def ratio_of(seen: Mapping[str, Outcome], key: str) -> float | None:
 
 
 def raised() -> str:
-    """Return the cells whose step without the fault is longer than asked for, as the fault cannot be so small."""
+    """Return where a fault cannot be as small or as large as asked for: there the step without it is longer, or it is weak."""
     cells = [(cause, strength, ms) for cause in DIALS for strength in STRENGTHS for ms in STEPS_MS]
     told = [(*cell, dialled(*cell).rest_ms) for cell in cells]
     longer = [f"{cause} {strength}: {rest:g} ms" for cause, strength, ms, rest in told if rest > ms]
-    return "\n  ".join(["the step without the fault is longer, as the fault cannot be so small:", *longer])
+    limits = [f"{cause}: {limit}" for cause, limit in LIMITS.items()]
+    longer = [
+        "the step without the fault is longer, as the fault or the hand-over of a batch cannot be so small:",
+        *longer,
+    ]
+    return "\n  ".join(longer) + "\n" + "\n  ".join(["what such a fault can have at most:", *limits])
 
 
 def strengths(outcomes: Sequence[Outcome]) -> str:

@@ -95,7 +95,7 @@ def dialled(cause: str, strength: str, step_ms: float) -> Dialled:
     to = _setting(cause, STRENGTHS[strength], step_ms)
     planted = next(one for one in causes.load() if one.id == cause).planted[0]
     changes = DIALS[cause](to)
-    layers = max(1, round((to.rest_ms - OWN_MS.get(cause, _of_loader)(to)) / LAYER_MS))
+    layers = max(1, round((to.rest_ms - _own_ms(cause, to)) / LAYER_MS))
     before, after = (_with_layers(_changed(text, changes), layers) for text in (planted.before, planted.after))
     if before == _with_layers(_changed(planted.before, []), layers) and changes:
         raise ValueError(f"{cause}: its planted training has none of the text that its dial changes")
@@ -105,7 +105,7 @@ def dialled(cause: str, strength: str, step_ms: float) -> Dialled:
 
 def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
     """Return the setting nearest to what is asked for that the fault can have."""
-    rest_ms = max(step_ms, LEAST_FAULT_MS.get(cause, 0.0) / (ratio - 1))
+    rest_ms = max(step_ms, LEAST_FAULT_MS.get(cause, 0.0) / (ratio - 1), HANDED_OVER_MS if cause in WITH_WORKERS else 0)
     if cause in AT_START:
         steps = max(LEAST_STEPS, round(LEAST_START_MS[cause] / (ratio - 1) / rest_ms))
         return Setting(rest_ms, ratio, steps)
@@ -236,10 +236,10 @@ def slow_transform(to: Setting) -> list[Change]:
 
 
 def slow_worker_start(to: Setting) -> list[Change]:
-    more_ms = max(0.0, to.start_ms - LEAST_START_MS["data/slow-worker-start"])
+    more_ms = max(0.0, to.start_ms - LEAST_START_MS["data/slow-worker-start"])  # beyond what the worker's imports take
     return [
         ("num_workers=2", "num_workers=1"),
-        ("250_000", str(1000 + round(more_ms / 0.008))),
+        ("250_000", str(1000 + round(more_ms / 0.005))),
         ("return 640", f"return {32 * (to.steps + 40)}"),
         ("self.rows[i]", "self.rows[i % len(self.rows)]"),
         ('="spawn")\n', '="spawn")  # <- fault\n'),  # where there is little to hand over
@@ -294,9 +294,10 @@ def workers_respawned(to: Setting) -> list[Change]:
     return [("num_workers=2", f"num_workers={workers}"), ("return 64\n", f"return {16 * batches}\n")]
 
 
-def _of_loader(to: Setting) -> float:
-    """Return what a step without the fault takes beside the layers: a small model's, and that of a batch of few samples."""
-    return 0.3
+def _own_ms(cause: str, to: Setting) -> float:
+    """Return what a step without the fault takes beside the layers: a small model's, and that of its batch."""
+    own = OWN_MS.get(cause)
+    return own(to) if own is not None else HANDED_OVER_MS - 0.6 if cause in WITH_WORKERS else 0.3
 
 
 DIALS: Mapping[str, Dial] = {
@@ -311,6 +312,16 @@ DIALS: Mapping[str, Dial] = {
 TAKES_CORES = frozenset({"data/threads-in-workers", "data/too-many-workers"})
 AT_START = frozenset({"data/slow-worker-start", "data/too-many-workers"})
 PERIODIC = frozenset({"data/workers-respawned"})
+HANDED_OVER_MS = 2.0  # a step cannot be shorter where a worker hands its batch over, beside a model on two cores
+WITH_WORKERS = AT_START | PERIODIC | {
+    "data/slow-storage", "data/starved-loader", "data/threads-in-workers", "data/uneven-samples",
+}  # fmt: skip
+# What two cores can show of a fault at most.
+LIMITS = {
+    "data/growing-workers": "takes memory and no time, unless that runs short: what its workers copy is 300 MB or more",
+    "data/too-many-workers": "64 workers at most, which take 1 to 3 s to start",
+    "data/threads-in-workers": "64 threads in each of two workers; how much they take varies by half from run to run",
+}
 # One batch of so many is long: more than are made ahead, so that two of them do not overlap; no multiple of the workers,
 # so that all of these have their share of the long ones, and keep up where enough is made ahead.
 LONG_EVERY = {1.2: (59, 2), 2.0: (29, 4), 5.0: (17, 8)}  # batches, workers
@@ -318,12 +329,12 @@ LONG_STEPS = 70  # of which 8 workers make nine each: few batches, and a long on
 WARMUP = {"data/uneven-samples": 10}  # the first long batch is waited for, however many are made ahead from then on
 TEAM_MS = 0.6  # of an operation of 64 threads in each of two workers, beside the model
 RESTART_MS = 60.0  # to stop two workers and start new ones
-LEAST_START_MS = {"data/slow-worker-start": 2000.0, "data/too-many-workers": 300.0}
+LEAST_START_MS = {"data/slow-worker-start": 1200.0, "data/too-many-workers": 300.0}
 LEAST_FAULT_MS = {
     "data/costly-transport": 4.0,  # sixteen tensors
     "data/inflating-chunks": 0.5,  # to open an array of an archive at all takes 0.2
     "data/row-by-row": 0.4,  # what any loader takes to put some thirty rows together
-    "data/slow-storage": 1.0,  # what eight workers take of two cores to make a batch and hand it over
+    "data/slow-storage": 2.5,  # few reads are served at twice the rate, 6 GB a second
     "data/starved-loader": 0.6,  # to hand a batch over takes 0.3, so a worker gains nothing with less
     "data/threads-in-workers": 1.0,  # what teams of eight threads take for one batch
     "data/too-many-workers": 1.0,  # the hand-over of each batch takes 0.3, several times that on a busy machine,
@@ -334,7 +345,5 @@ OWN_MS: Mapping[str, Callable[[Setting], float]] = {
     "data/row-by-row": lambda to: 0.3 + 0.06 * to.fault_ms,
     "data/slow-collate": lambda to: 0.3 + 0.06 * to.fault_ms,
     "data/slow-get-batch": lambda to: 0.3 + 0.15 * to.fault_ms,
-    "data/slow-storage": lambda to: 0.6 + 0.02 * to.step_ms,
-    "data/starved-loader": lambda to: 0.6,
-    "data/uneven-samples": lambda to: 0.6,
+    "data/slow-storage": lambda to: HANDED_OVER_MS - 0.6 + 0.02 * to.step_ms,
 }
