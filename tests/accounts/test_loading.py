@@ -96,6 +96,16 @@ def test_of_a_wait_for_a_core_that_began_in_a_fetch_only_what_fits_into_it_is_it
     assert (use.batch_run_queue_ns, use.batch_blocked_ns) == (10 * MS, 0)
 
 
+def test_a_batch_that_waits_for_a_core_is_no_slow_one() -> None:
+    made = fetches(14, wall_ns=5 * MS, cpu_ns=5 * MS)
+    made.wall_ns[6] = 80 * MS
+    use = use_of(training(made=made))
+    assert (use.batch_slow_ns, use.slow_share) == (80 * MS, 1 / 12)
+    made.run_queue_ns[6] = 75 * MS
+    use = use_of(training(made=made))
+    assert (use.batch_slow_ns, use.slow_share) == (0, 0.0)
+
+
 def test_a_loader_without_workers_costs_what_the_training_process_takes() -> None:
     made = fetches(9, worker=MAIN_PROCESS, wall_ns=4 * MS, cpu_ns=3 * MS)
     use = use_of(training(LOADING, made=made, num_workers=0))

@@ -20,7 +20,7 @@ from unstall.model.wire import RANDOM_DRAWN, RANDOM_SEEN, Kind, Phase
 
 MAIN_PROCESS = 0xFFFF
 SKIPPED = 2  # first batches of a worker: imports, first touches and cold files
-SLOW = 3  # times the median: such a batch is not like the others
+SLOW = 3  # times the median, without waiting for a core: such a batch is not like the others
 # part of a library's path -> the configuration key that its loaders are set by
 KEYS = (("transformers/trainer", "TrainingArguments.dataloader_num_workers"),)
 
@@ -262,12 +262,12 @@ def _cost(number: int, workers: int, fetches: Fetches | None) -> _Cost:
     off_cpu = np.maximum(0, fetches.wall_ns - fetches.cpu_ns)
     queueing = np.minimum(fetches.run_queue_ns, off_cpu)
     wall, cpu, queued = median(fetches.wall_ns), median(fetches.cpu_ns), median(queueing)
-    walls = fetches.wall_ns[mine]
-    slow = walls[walls > SLOW * wall]
+    ran = (fetches.wall_ns - queueing)[mine]  # a batch that waits for a core is no slow one
+    slow = ran[ran > SLOW * wall]
     return {
-        "batch_mean_ns": int(walls.mean()),
+        "batch_mean_ns": int(fetches.wall_ns[mine].mean()),
         "batch_slow_ns": int(slow.mean()) if slow.size else 0,
-        "slow_share": slow.size / walls.size,
+        "slow_share": slow.size / ran.size,
         "batch_wall_ns": wall,
         "batch_cpu_ns": cpu,
         "batch_run_queue_ns": queued,

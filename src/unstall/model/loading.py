@@ -180,8 +180,8 @@ class LoaderUse:
         getitem_ns, collate_ns, pickle_ns: parts of it, medians; None where not observed.
         nbytes: size of a batch, median.
         worker_threads: threads that a worker's tensor operations may use; None where not observed.
-        batch_mean_ns, batch_slow_ns: mean of the batches' wall time, and mean of those above three times the median (0 where
-            there are none); slow_share: how many those are.
+        batch_mean_ns, batch_slow_ns: mean of the batches' wall time, and mean of those that take over three times its
+            median without waiting for a core (less that wait; 0 where there are none); slow_share: how many those are.
         ready_ns: what the loop takes to get a batch that is ready, median; ready_batches: how many were ready, of
             *batches*; both where there are workers.
         tensors, objects: tensors and other objects in a batch, means; None where not looked at. padding: None for no padding.
