@@ -48,8 +48,9 @@ LEAST = {
 }
 OTHERWISE_LEAST = 2
 GOES_ON = 0.75  # of the steps: a recompilation after it means that they have not stopped
-KEPT = {Change.SHAPE: 0.4}  # of the time, at most: one compilation with open sizes takes longer than one without
-KEPT_OTHERWISE = 0.25
+# of the time, at most, and of the longest compilation: one is left, and with open sizes it takes longer than one without
+KEPT = {Change.SHAPE: (0.4, 1.5)}
+KEPT_OTHERWISE = (0.25, 1.0)
 
 _ADVICE = {
     Change.LEARNING_RATE: (
@@ -294,7 +295,7 @@ print(loss.item())
                     "last of them in step", max(window.step for window in windows), "count", "rank 0: events COMPILE"
                 ),
             ),
-            Saving(int((1 - KEPT.get(change, KEPT_OTHERWISE)) * spent_ns / per), int(spent_ns / per)),
+            Saving(int((spent_ns - _kept_ns(change, counted)) / per), int(spent_ns / per)),
             notes=_notes(change, windows, count),
         )
 
@@ -354,6 +355,13 @@ def _stakes(windows: list[Compile]) -> tuple[Stake, ...]:
     for window in windows:
         spent[window.phase] += window.ns
     return tuple(Stake(phase, Activity.COMPILE, ns) for phase, ns in sorted(spent.items()))
+
+
+def _kept_ns(change: Change, windows: Sequence[Compile]) -> float:
+    """Return what may be left of the time once the program is compiled for all that it meets: about one compilation."""
+    of_all, of_longest = KEPT.get(change, KEPT_OTHERWISE)
+    times = [window.ns for window in windows]
+    return min(of_all * sum(times), of_longest * max(times, default=0))
 
 
 def _notes(change: Change, windows: list[Compile], count: int) -> tuple[str, ...]:
