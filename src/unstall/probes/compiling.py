@@ -70,7 +70,9 @@ class Compiling:
             return
         with self.probe.guard():
             depth = self.recorder.accounting.enter_activity(Activity.COMPILE)
-            identity = str(getattr(args[0], "compile_id", "")) if args else ""  # arguments since torch 2.8
+            # a callback has arguments since torch 2.8
+            compiled = getattr(args[0], "compile_id", "") if args else torch._guards.CompileContext.current_compile_id()
+            identity = str(compiled or "")
             user, library = call_site(2)
             self.open.append((depth, self.recorder.accounting.at, identity, f"{user}|{library}"))
 
