@@ -111,7 +111,7 @@ def _setting(cause: str, ratio: float, step_ms: float) -> Setting:
         return Setting(rest_ms, ratio, steps)
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(1e3 * SECONDS / (rest_ms * ratio))))
     if cause == "data/uneven-samples":
-        steps = max(steps, LONG_STEPS, round(2.2 * LONG_EVERY[ratio][0]))
+        steps = max(2 * steps, LONG_STEPS, round(2.2 * LONG_EVERY[ratio][0]))
     if cause in PERIODIC:  # a few of its periods are to be seen
         steps = max(steps, round(3.2 * RESTART_MS / (rest_ms * (ratio - 1))))
     return Setting(rest_ms, ratio, steps)
