@@ -70,6 +70,13 @@ def test_a_width_out_of_bounds_is_taken_for_the_nearest_that_works(samples, widt
     assert max(map(len, text.splitlines())) <= terminal.MOST_WIDTH
 
 
+def test_the_mean_step_is_said_where_the_parts_add_up_to_another_number_than_the_median(samples):
+    report = samples["starved"]
+    assert " mean " not in page(report)
+    few_long = replace(report, step_ns=replace(report.step_ns, median=160 * MS))
+    assert "step 160 ms (p10 228 ms, p90 260 ms, mean 239 ms):" in page(few_long)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_numbers_of_the_report_stand_on_the_page(samples, width):
     said = page(samples["starved"], width)

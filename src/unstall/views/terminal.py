@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstall.views import _words as words
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from unstall.model.finding import Abstained, Finding
     from unstall.model.remedy import Remedy
-    from unstall.model.report import Report, Traced
+    from unstall.model.report import Report, Share, Traced
 
 NAME = "terminal"
 LEAST_WIDTH, MOST_WIDTH = 60, 160  # columns
 MEASURE = 116  # columns of running text; longer lines tire the eye
 NO_DEVICE = ("none", "no GPU")  # how the reason begins for which a device was not observed, where there is none
+MEAN_APART = 0.1  # of the median step; a mean further from it is said, as the parts of the step add up to the mean
 INFORMATION_SHOWN = 3  # findings that are no fault; --verbose shows all
 
 
@@ -184,7 +185,8 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     low, high = words.duration(step.p10), words.duration(step.p90)
     verdict, stop, rest = report.bound_by.partition(". ")
     median = (words.duration(step.median), "bold")
-    yield indented(Text.assemble("step ", median, f" (p10 {low}, p90 {high}): ", (verdict + stop, "bold"), rest))
+    spread = f"p10 {low}, p90 {high}{_mean(step.median, report.step_parts)}"
+    yield indented(Text.assemble("step ", median, f" ({spread}): ", (verdict + stop, "bold"), rest))
     yield Text("")
     device = report.device
     yield indented(_chart.chart(report.step_parts, width - 2, verbose, _device.rows(device) if device else ()))
@@ -197,6 +199,12 @@ def _step(report: Report, width: int, verbose: bool) -> Iterator[RenderableType]
     if len(report.ranks) > 1:
         yield Text("")
         yield indented(_chart.ranks(report.ranks, verbose))
+
+
+def _mean(median_ns: int, parts: Sequence[Share]) -> str:
+    """Return the mean step, to which the *parts* below add up, where the median is another number."""
+    mean_ns = sum(part.ns for part in parts)
+    return f", mean {words.duration(mean_ns)}" if abs(mean_ns - median_ns) > MEAN_APART * median_ns else ""
 
 
 # ------------------------------------------------------------------ the findings
