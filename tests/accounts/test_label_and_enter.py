@@ -94,6 +94,30 @@ def test_a_sample_in_the_phase_beside_goes_where_its_line_usually_is() -> None:
     assert found is not None and (found.phase == Phase.BETWEEN).all()
 
 
+FETCHER = Place("/venv/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", 54, "_MapDatasetFetcher.fetch")
+SAMPLE = Place("/home/me/data.py", 7, "Clips.__getitem__")
+MAKER = Place("/home/me/train.py", 20, "Clips.get_batch")
+
+
+@pytest.mark.parametrize(
+    ("stack", "producer", "phase"),
+    [
+        ((FETCHER, SAMPLE), "", Phase.FETCH),  # read while it changed: the loop's frame is missing
+        ((SAMPLE,), "", Phase.FORWARD),
+        ((LOOP, MAKER), "/home/me/train.py:18:get_batch", Phase.FETCH),
+        ((LOOP, MAKER), "/home/me/train.py:18:other", Phase.FORWARD),
+    ],
+)
+def test_what_makes_batches_is_told_by_its_frames_where_the_clock_says_another_phase(
+    stack: Stack, producer: str, phase: Phase
+) -> None:
+    table = steady({D: 2 * MS, F: 96 * MS, B: 2 * MS})
+    facts = {"producer:0": {"site": producer}} if producer else {}
+    found = label(rank(rows(table), samples=every_step(table, {stack: [50]}), facts=facts))
+    assert found is not None
+    assert set(found.phase) == {phase}
+
+
 def test_a_line_that_truly_runs_in_two_phases_stays_in_both() -> None:
     table = [
         outside({U: SECOND}),

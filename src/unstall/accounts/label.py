@@ -41,6 +41,9 @@ _PHASES = (
     ("safetensors/torch.py", "save_file", Phase.CHECKPOINT),
     ("torch/distributed/checkpoint/state_dict_saver.py", None, Phase.CHECKPOINT),
     ("torch/utils/data/dataloader.py", "__next__", Phase.FETCH),
+    # a stack that was read while it changed begins anywhere
+    ("torch/utils/data/_utils/fetch.py", "fetch", Phase.FETCH),
+    ("unstall/probes/fetching.py", "fetch", Phase.FETCH),
 )
 TELLING = (Phase.BACKWARD, Phase.OPTIMIZER)  # phases whose samples all show a frame of the list above
 WITHIN_OTHERS = (Phase.FETCH, Phase.FORWARD)
@@ -96,7 +99,8 @@ def label(rank: Rank, teaches: bool = False) -> Labelled | None:
     samples, rows = rank.samples, rank.rows
     if samples is None or rows is None or not samples.at_ns.size:
         return None
-    told = [_phase_told(stack) for stack in samples.stacks]
+    producers = _producers(rank)
+    told = [_phase_told(stack, producers) for stack in samples.stacks]
     known = np.array([-1 if phase is None else int(phase) for phase in told])[samples.stack]
     begins, ends, phases = rows.mark_start_ns, rows.mark_end_ns, rows.mark_phase
     offset = _offset(samples.at_ns, known, begins, phases) if begins.size else 0
@@ -184,11 +188,20 @@ def _users_chain(stack: Stack) -> Stack:
     return tuple(place for place in stack if is_users(place.file)) or stack
 
 
-def _phase_told(stack: Stack) -> Phase | None:
+def _producers(rank: Rank) -> frozenset[tuple[str, str]]:
+    """Return (file, name) of the user's functions that make batches, which a probe stands around."""
+    sites = (Place.parse(facts.text("site") or "") for facts in rank.facts.family("producer").values())
+    return frozenset((place.file, place.function) for place in sites if place is not None)
+
+
+def _phase_told(stack: Stack, producers: frozenset[tuple[str, str]] = frozenset()) -> Phase | None:
+    """Return the phase that the innermost telling frame of *stack* is of; None where none tells."""
     for place in reversed(stack):
         for part, function, phase in _PHASES:
             if part in place.file and (function is None or _plain(place.function) == function):
                 return phase
+        if (place.file, _plain(place.function)) in producers:
+            return Phase.FETCH
     calls_module = any("torch/nn/modules/module.py" in place.file for place in stack)
     return Phase.FORWARD if calls_module else None
 

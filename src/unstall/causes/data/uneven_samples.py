@@ -9,11 +9,11 @@ What the workers made ahead covers `workers x prefetch_factor` steps. A batch th
 loop for the rest of its time, and the other workers, whose places are full, stop as well.
 
 ## How it is told
-The workers' mean time for a batch, shared out over them, is well below the rest of the step, so a buffer without end
-would never be empty; yet the loop waits a tenth of the step or more. Some batches take over three times the median, and
-longer than what is made ahead lasts. The wait claimed is what the mean does not explain. Where all batches wait for
-storage, it is storage that is slow now and then (`data/slow-storage`). Where the workers are too few
-on average it is `data/starved-loader`.
+The loop waits a tenth of the step or more, though what is made ahead without end would take half of that away at
+least: the workers' mean time for a batch, shared out over them, is hardly above the rest of the step. Some batches
+take over three times the median, and longer than what is made ahead lasts. The wait claimed is what the mean does not
+explain. Where all batches wait for storage, it is storage that is slow now and then (`data/slow-storage`). Where the
+workers are too few on average it is `data/starved-loader`.
 
 ## Sources
 PyTorch documentation, `torch.utils.data.DataLoader`: `prefetch_factor`, and `in_order` (since 2.6).
@@ -36,7 +36,7 @@ from unstall.model.remedy import Remedy, Safety
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
-FAST_ENOUGH = 0.8  # of the rest of the step, that a batch takes on average; nearer to it any noise empties the buffer
+LEAST_SAVED = 0.5  # of the wait, by what is made ahead without end: less, and the workers are too few on average
 MOST_SLOW = 0.25  # of the batches; where more are slow, slow is what they are
 SPARE = 1.25  # more is made ahead than the slow batch lasts
 DEFAULT_PREFETCH, MOST_PREFETCH = 2, 64
@@ -100,6 +100,8 @@ class UnevenSamples(Cause):
     cases = (
         # 20 ms over four workers is 5 ms a batch on average, less than the model takes
         Fires(_PICTURE, spent_ms=4, given=Given(tables={"loaders": (_USE,)})),
+        # 24 ms over four workers is 6 ms: just what the rest of the step takes
+        Fires(_PICTURE, spent_ms=4, given=Given(tables={"loaders": (replace(_USE, batch_mean_ns=24 * _MS),)})),
         Silent(
             _PICTURE,
             "all batches take as long: more of them ahead would be used up as well",
@@ -142,9 +144,9 @@ class UnevenSamples(Cause):
         rest_ns = _rest_ns(use, tables)
         mean_ns = use.batch_mean_ns * use.per_step / (use.workers or 1)
         ahead = _ahead(use)
-        if mean_ns > FAST_ENOUGH * rest_ns or use.batch_slow_ns * use.per_step < ahead * rest_ns:
-            return
         saved = 1 - max(0.0, mean_ns - rest_ns) / max(1.0, wait.step_ns)
+        if saved < LEAST_SAVED or use.batch_slow_ns * use.per_step < ahead * rest_ns:
+            return
         yield Finding(
             self.id,
             f"{use.slow_share:.0%} of the batches take {use.batch_slow_ns / 1e6:.3g} ms, "
