@@ -284,7 +284,10 @@ def uneven_samples(to: Setting) -> list[Change]:
         ("0.4 if i % 60 == 50", f"{long_s:.4f} if i % {4 * every} == 30"),
         ("else 0.001", "else 0.0002"),
         ("num_workers=4", f"num_workers={workers}"),
-        ("prefetch_factor=12", "prefetch_factor=40"),  # the workers only just keep up: what is used up comes back slowly
+        (
+            "prefetch_factor=12",
+            "prefetch_factor=40",
+        ),  # the workers only just keep up: what is used up comes back slowly
         ("return 300", f"return {4 * (to.steps + 40)}"),
     ]
 

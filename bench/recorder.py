@@ -116,15 +116,6 @@ def interval(values: list[float]) -> str:
     return f"{statistics.median(ordered):8.3f} ({ordered[off - 1]:.3f} to {ordered[-off]:.3f})"
 
 
-def mean_interval(values: list[float]) -> str:
-    """Return the mean and its 95 % interval, by Student's t: for rounds that are means of many steps each."""
-    from scipy import stats
-
-    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    off = float(stats.t.ppf(0.975, len(values) - 1)) * error
-    return f"{mean:8.3f} ({mean - off:.3f} to {mean + off:.3f})"
-
-
 def load() -> str:
     return f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} CPUs"
 
@@ -201,10 +192,10 @@ def counted() -> None:
 def switched(rounds: int = 30) -> None:
     """Print what the probes add to a step of one process, and what torch.profiler does in blocks off-on-on-off."""
     import torch
-    from reference_parts import deep, flushing, switches, training
+    from reference_parts import apart, deep, switches, training
 
     torch.set_num_threads(1)
-    probes, flushed = switches(), flushing()
+    probes, spent = switches(), apart()
     print(f"\nswitched: {rounds} rounds of four blocks, 95 % intervals")
     others = "profiler", "stacks"
     sizes = ("tiny", training(2, 4), 40, others), ("larger", training(128, 16), 15, others), ("long", deep(), 20, ())
@@ -214,60 +205,59 @@ def switched(rounds: int = 30) -> None:
         size += f" ({cost_ns(step, 10, 5) / 1e6:.1f} ms)"
         for mode in ("recorder", *beside):
             if mode == "recorder":
-                added, ratio = at_random(step, probes, flushed, rounds if beside else 2 * rounds, 5 * steps)
-                told = mean_interval
+                told = at_random(step, probes, spent, rounds if beside else 2 * rounds, 5 * steps)
             else:
                 added, ratio = turns(step, probes, mode, rounds // 3, steps)
-                told = interval
-            print(f"  {size} step, {mode:9} {told(added)} us a step   ratio {told(ratio)}   {load()}")
+                told = f"{interval(added)} us a step   ratio {interval(ratio)}"
+            print(f"  {size} step, {mode:9} {told}   {load()}")
 
 
-def at_random(
-    step: Callable[[], None], probes: list[Probe], flushed: list[int], rounds: int, steps: int
-) -> tuple[list[float], ...]:
-    """Return by round what the probes add to a step, us, and the ratio; each step of a round has them on or off by lot.
+def at_random(step: Callable[[], None], probes: list[Probe], spent: list[int], rounds: int, steps: int) -> str:
+    """Return what the probes add to a step, us, and as a part of it; each step of a round has them on or off by lot.
 
-    A step is told against its neighbours, which share whatever else the machine does, so this tells 2 us on a machine
-    where blocks of steps tell 20. What is noted is settled and written for many steps at once, after so much time:
-    it is timed apart, over steps that all have the probes on. For what else comes in some steps only, a round is told
-    by the mean, in which no step is further from its neighbours than most of them by far.
+    A step is told against its neighbours, which share whatever else the machine does, and the two kinds by their medians
+    over all rounds: this tells 2 us on a machine where blocks of steps tell 20. A median does not see what is done in some
+    steps only, and how often the recorder writes is a matter of time: that is *spent*, timed apart over steps that all have
+    the probes on. The intervals are of rounds drawn again.
     """
     lot = random.Random(0)
-    added, ratio = [], []
+    seen: list[tuple[list[float], list[float], float]] = []
+    whole = []
     for _ in range(rounds):
         times, watched = list[int](), list[bool]()
         for _ in range(steps):
             watched.append(lot.random() < 0.5)
-            times.append(one(step, probes, flushed, watched[-1]))
-        begun, alone = flushed[0], steps // 4
+            times.append(one(step, probes, spent, watched[-1]))
+        begun, alone = spent[0], steps // 4
         for _ in range(alone):
-            one(step, probes, flushed, True)
-        beside = limited(residues(times))
-        without, with_it = (statistics.fmean(ns for ns, on in zip(beside, watched) if on == which) for which in (0, 1))
-        more = with_it - without + (flushed[0] - begun) / alone
-        added.append(more / 1e3)
-        ratio.append(1 + more / statistics.median(ns for ns, on in zip(times, watched) if not on))
-    return added, ratio
+            one(step, probes, spent, True)
+        beside = residues(times)
+        off, on = ([ns for ns, kind in zip(beside, watched) if kind == which] for which in (False, True))
+        seen.append((off, on, (spent[0] - begun) / alone))
+        whole += [ns for ns, kind in zip(times, watched) if not kind]
+
+    def added(chosen: list[tuple[list[float], list[float], float]]) -> float:
+        off, on = (statistics.median(ns for one_round in chosen for ns in one_round[which]) for which in (0, 1))
+        return on - off + statistics.fmean(one_round[2] for one_round in chosen)
+
+    again = sorted(added(lot.choices(seen, k=rounds)) for _ in range(400))
+    values = [ns / 1e3 for ns in (added(seen), again[9], again[-10])]
+    parts = [1e3 * us / statistics.median(whole) for us in values]
+    return "{:8.1f} ({:.1f} to {:.1f}) us a step   {:.2%} ({:.2%} to {:.2%}) of it".format(*values, *parts)
 
 
-def one(step: Callable[[], None], probes: list[Probe], flushed: list[int], watched: bool) -> int:
-    """Return CPU ns of a step, its probes on or off, what was written in it taken off."""
+def one(step: Callable[[], None], probes: list[Probe], spent: list[int], watched: bool) -> int:
+    """Return CPU ns of a step, its probes on or off, less what was spent apart in it."""
     for probe in probes:
         probe.on = watched
-    flushed_before, before = flushed[0], time.thread_time_ns()
+    apart_before, before = spent[0], time.thread_time_ns()
     step()
-    return time.thread_time_ns() - before - (flushed[0] - flushed_before)
+    return time.thread_time_ns() - before - (spent[0] - apart_before)
 
 
 def residues(times: list[int], near: int = 20) -> list[float]:
     """Return *times* less the median of their neighbours, *near* on each side, with the probes and without."""
     return [ns - statistics.median(times[max(0, at - near) : at + near + 1]) for at, ns in enumerate(times)]
-
-
-def limited(values: list[float], widths: float = 10) -> list[float]:
-    """Return *values* cut to within *widths* times their median distance from 0, and never below half a millisecond."""
-    most = max(5e5, widths * statistics.median(map(abs, values)))
-    return [min(most, max(-most, value)) for value in values]
 
 
 def turns(step: Callable[[], None], probes: list[Probe], mode: str, rounds: int, steps: int) -> tuple[list[float], ...]:

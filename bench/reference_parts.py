@@ -19,6 +19,7 @@ from unstall.model.wire import Kind, Phase
 from unstall.probes import start
 from unstall.probes._around import around
 from unstall.probes._recorder import Probe, Recorder
+from unstall.probes.fetching import Fetching
 
 _started: list[Recorder] = []
 
@@ -43,17 +44,27 @@ def switches() -> list[Probe]:
     return [found for found in gc.get_objects() if type(found) is Probe and found.name != "bench"]
 
 
-def flushing() -> list[int]:
-    """Return a list of one number: CPU ns that this process has spent so far in settling and writing what was noted."""
+def apart() -> list[int]:
+    """Return a list of one number: CPU ns that this process has spent so far in what the recorder does in some steps only.
+
+    That is: settling and writing what was noted, the looks at the ends of some steps and in some backward passes, and the
+    record of some fetches.
+    """
     of, spent = recorder(), [0]
-    flush = of.flush
 
-    def timed(now: int | None = None) -> None:
-        before = time.thread_time_ns()
-        flush(now)
-        spent[0] += time.thread_time_ns() - before
+    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            before = time.thread_time_ns()
+            result = call(*args, **kwargs)
+            spent[0] += time.thread_time_ns() - before
+            return result
 
-    of.flush = timed  # type: ignore[method-assign]
+        return called
+
+    of.flush, of._tell_step = timed(of.flush), timed(of._tell_step)  # type: ignore[method-assign]
+    of.at_backward = [(probe, timed(act)) for probe, act in of.at_backward]
+    for name in ("before", "after"):
+        setattr(Fetching, name, timed(getattr(Fetching, name)))
     return spent
 
 

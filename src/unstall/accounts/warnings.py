@@ -29,7 +29,7 @@ def warnings(recorded: Run, starved: str, steady: int) -> tuple[str, ...]:
     if recorded.facts.flag("ended") is False:
         said.append(
             f"{_who(recorded, 'cut_off_ranks')} ended without saying so (os._exit or a kill); "
-            "up to 100 ms and its last step are not in the account"
+            "up to 200 ms and its last step are not in the account"
         )
     if recorded.facts.flag("second_thread"):
         said.append("two threads trained in one process; the account is of the first one")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so that a long run stays small
 WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single steps in every so much time
 ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
-FLUSH_NS = 100_000_000  # a killed process loses at most this much, and the step it was in
+FLUSH_NS = 200_000_000  # a killed process loses at most this much, and the step it was in; a write takes it 50 to 90 us
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
