@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
 
+import numpy as np
+
 from unstall.accounts import calibration, device_summary, holdings, summary
 from unstall.accounts.device import ledger_of, states_of
 from unstall.accounts.enter import enter
@@ -38,7 +40,15 @@ from unstall.readers import recording as reader
 from unstall.readers.originals import originals
 from unstall.views import perfetto
 
-STEP_COST_NS = 50_000  # of the recorder on the training thread, a step; switched on and off in turns, bench/recorder.py
+# Of the recorder on the training thread, ns a step, by the length of a step: the longer, the less of ours is in the caches.
+# Switched on and off in turns, bench/recorder.py; between them on a logarithmic scale, beyond them the nearest.
+STEP_COSTS_NS = ((700_000, 40_000), (3_100_000, 70_000), (21_000_000, 100_000))
+
+
+def step_cost_ns(median_ns: int) -> float:
+    """Return what the recorder takes of a step of *median_ns* on the training thread, ns."""
+    lengths, costs = zip(*STEP_COSTS_NS, strict=True)
+    return float(np.interp(np.log(max(1, median_ns)), np.log(lengths), costs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +289,9 @@ def report(recorded: Run, ended: reader.Ended, job: Job, folder: str, wanted: Wa
         bound_by=device_summary.bound_by(used) if used is not None and parts else summary.bound_by(parts),
         unknown_share=max(0, ledger.total_ns(activity=Activity.UNKNOWN) - edges_ns) / max(1, sum(walls)),
         edges_ns=edges_ns,
-        overhead_share=STEP_COST_NS / median_ns if median_ns else 0.0,
-        overhead_how=f"{STEP_COST_NS / 1000:.0f} us a step, measured by bench/recorder.py; stacks are read from outside"
-        + cost(ranks[0]),
+        overhead_share=step_cost_ns(median_ns) / median_ns if median_ns else 0.0,
+        overhead_how=f"{step_cost_ns(median_ns) / 1000:.0f} us a step of this length, measured by bench/recorder.py; "
+        "stacks are read from outside" + cost(ranks[0]),
         findings=findings,
         remedies=said.remedies,
         candidates=said.candidates,
