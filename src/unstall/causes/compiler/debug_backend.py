@@ -78,7 +78,7 @@ torch.set_num_threads(1)
 net = Net()
 {compile}
 opt = torch.optim.SGD(net.parameters(), lr=1e-3)
-for step in range(400):
+for step in range(2000):
     loss = net(torch.randn(128, 128)).square().mean()
     opt.zero_grad()
     loss.backward()

@@ -124,7 +124,7 @@ torch.set_num_threads(1)
 net = Net()
 net.compile({options})
 opt = torch.optim.SGD(net.parameters(), lr=1e-3)
-for step in range(300):
+for step in range(600):
     loss = net(torch.randn(512, 256)).square().mean()
     opt.zero_grad()
     loss.backward()
