@@ -39,8 +39,13 @@ def _at_once(name: str, callback: Callable[[ModuleType], None]) -> None:
 
 
 def switches() -> list[Probe]:
-    """Return the probes of this process."""
+    """Return the probes of this process, in which the reference loop's recorder is started."""
     recorder()
+    return switches_of()
+
+
+def switches_of() -> list[Probe]:
+    """Return the probes of this process, whoever started them."""
     return [found for found in gc.get_objects() if type(found) is Probe and found.name != "bench"]
 
 

@@ -46,8 +46,8 @@ def test_the_steps_before_the_end_are_reported_with_the_trainings_own_exit_code(
     left = bench.watched("train.py", ending)
     assert left.code == left.report["exit_code"] == code
     assert ("cleaned up" in left.out) == cleans
-    # A kill loses what was not yet flushed: 200 ms (20 steps) and the step in progress, more where the machine stalls.
-    assert left.steps == 30 if cleans else 6 <= left.steps <= 30
+    # A kill loses what was not yet flushed: 50 ms (5 steps) so early, and the step in progress; more where the machine stalls.
+    assert left.steps == 30 if cleans else 15 <= left.steps <= 30
     assert f"ended with exit code {code}" in left.err
     assert ("without saying so" in left.warnings) != cleans
     assert sum(left.ledger().values()) == left.report["run"]["rank_wall_ns"][0]

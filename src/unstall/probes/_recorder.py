@@ -29,6 +29,7 @@ DETAILED_STEPS = 4000  # steps recorded one by one; later only in windows, so th
 WINDOW_NS, EVERY_NS = 20_000_000_000, 200_000_000_000  # one window of single steps in every so much time
 ROLLED_NS = 1_000_000_000  # outside the windows a row covers at least this much
 FLUSH_NS = 200_000_000  # a killed process loses at most this much, and the step it was in; a write takes it 50 to 90 us
+EARLY_STEPS, EARLY_NS = 64, 50_000_000  # it writes so often at first: a training that soon dies is to be told of
 MOST_SPANS = 200_000  # 33 bytes each: 6.6 MB a process
 IN_BETWEEN = cell(Phase.BETWEEN, Activity.UNKNOWN)
 BETWEEN = int(Phase.BETWEEN)  # a plain number: an enumeration's member costs a call of Python code in 3.11
@@ -383,7 +384,7 @@ class Recorder:
         now = self.accounting.cut(depth)
         if self.step > DETAILED_STEPS:
             self.detailed = (now - self.origin_ns) % EVERY_NS < WINDOW_NS
-        if now - self._flushed > FLUSH_NS:
+        if now - self._flushed > (FLUSH_NS if self.step > EARLY_STEPS else EARLY_NS):
             self.flush(now)
 
     def _settle(self) -> None:
