@@ -142,10 +142,8 @@ class Fusing:
             return
         records: list[Any] = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", list)()
         for record in records:
-            identity, took_s = (
-                str(record.compile_id or ""),
-                getattr(record, "inductor_compile_time_s", None),
-            )  # since 2.4
+            identity = str(record.compile_id or "")
+            took_s = getattr(record, "inductor_compile_time_s", None)  # since 2.4
             if took_s and identity.rpartition("/")[2] == "0":
                 self.timed[identity, int(1e6 * (getattr(record, "start_time", None) or 0))] = float(took_s)
         if self.timed:

@@ -14,8 +14,8 @@ The compiler tells of each look into its caches whether it found the graph. Told
 more that take a tenth of the loop recorded so far, with no graph found, in a folder that a variable names, in which
 nothing is older than this run, and whose name, or the line that sets it, shows that the next run's will be another
 one. The usual folder in its first use is left alone. Named is the variable, where the command was started with it,
-else the line that sets it. A cache that serves saves what Inductor
-itself took, as the compiler tells (0.85 to 1 of it); where it does not, between 0.5 and 0.9 of the windows.
+else the line that sets it. A cache that serves saves what Inductor itself took, as the compiler tells (0.85 to 1 of
+it); where it does not, between 0.5 and 0.9 of the windows.
 
 In a folder that lasts, where no graph was found, the code that is written for one is held against what earlier starts left
 there. Told are two or more that differ from it in their fractions alone; one may be of an edit, and is a candidate. Named
