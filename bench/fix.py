@@ -1,9 +1,11 @@
-"""How much `unstall fix` gains by itself, beside the fix made by hand: ``python bench/fix.py [--rounds N] [CAUSE ...]``.
+"""How much `unstall fix` gains by itself, beside the fix made by hand.
+
+usage: python bench/fix.py [--rounds N] [--budget S] [--keep FILE] [CAUSE ...]
 
 For each planted training whose remedy is an edit: `unstall fix` on *before*, its patch applied by git, and then the
 script as it was, as patched and as fixed by hand, run plainly in turns.  *gained* is the part of the hand-made
 difference that the patch gives (100 % is as good as by hand), from the time from the spawn to the last step, median of
-the rounds; the load of the machine stands beside it.
+the rounds; the load of the machine stands beside it.  With --keep a stopped bench goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
@@ -29,6 +32,7 @@ from unstall.model.trial import Fixed
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
 from unstall.pipeline.trial import Ask, Bench
+from unstall.testing.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +107,18 @@ def _run_s(folder: Path, exports: object) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=240.0, help="seconds, of each fix")
+    parser.add_argument("--keep", type=Path, help="JSON lines, read and added to")
     parser.add_argument("causes", nargs="*")
     args = parser.parse_args()
-    outcomes: list[Outcome] = []
+    journal = Journal(args.keep)
     print(f"{'planted':34} {'before':>7} {'patched':>8} {'by hand':>8} {'gained':>7} {'took':>6} {'load':>5}")
     for cause in causes.load():
-        for planted in cause.planted:
-            if not planted.edited or (args.causes and cause.id not in args.causes):
+        for number, planted in enumerate(cause.planted):
+            key = f"{cause.id} {number}"
+            if not planted.edited or key in journal.rows or (args.causes and cause.id not in args.causes):
                 continue
             with tempfile.TemporaryDirectory() as name:
                 try:
@@ -120,12 +126,18 @@ def main() -> int:
                 except (UnstallError, RuntimeError, subprocess.CalledProcessError) as error:
                     print(f"{cause.id:34} failed: {error}", flush=True)
                     continue
-            outcomes.append(one)
+            journal.add(key, asdict(one))
             print(
                 f"{one.planted:34} {one.before_s:6.2f}s {one.patched_s:7.2f}s {one.by_hand_s:7.2f}s {one.gained:7.0%} "
                 f"{one.took_s:5.0f}s {one.load:5.1f}  {'; '.join(one.verdicts) or 'nothing tried'}",
                 flush=True,
             )
+    _sum_up([msgspec.convert(dict(row), Outcome, strict=False) for row in journal.rows.values()])
+    return 0
+
+
+def _sum_up(outcomes: list[Outcome]) -> None:
+    """Print what all trainings came to together."""
     gains = [one.gained for one in outcomes if np.isfinite(one.gained)]
     if gains:
         slower = sum(one.patched_s > 1.02 * one.before_s for one in outcomes)
@@ -142,7 +154,6 @@ def main() -> int:
             f"median {np.exp(np.median(off)):.2f}, tenth to ninetieth percentile {np.exp(np.quantile(off, 0.1)):.2f}-"
             f"{np.exp(np.quantile(off, 0.9)):.2f}"
         )
-    return 0
 
 
 if __name__ == "__main__":

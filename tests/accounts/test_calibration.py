@@ -21,6 +21,7 @@ from unstall.accounts.calibration import (
     quantile,
     quantiles,
     score_of,
+    unit,
     wholes,
     widened,
 )
@@ -33,21 +34,21 @@ LEAST_ROWS = 19  # that say something
 TWENTY = Scores({"data/a": tuple((n / 100, n / 200) for n in range(1, 21))})
 
 
-def drawn_left(rng: np.random.Generator, count: int) -> list[tuple[tuple[float, float], float]]:
-    """Return claims of what is left beside what was: exchangeable, and mostly outside, as arithmetic is."""
+def drawn_left(rng: np.random.Generator, count: int) -> list[tuple[tuple[float, float, float], float]]:
+    """Return claims, (whole, low, high), beside what was left: exchangeable, and mostly outside, as arithmetic is."""
     middle = rng.uniform(0.1, 0.95, count)
     half = rng.uniform(0.01, 0.2, count)
     measured = middle * np.exp(rng.standard_t(3, count) * 0.3 - 0.1)  # heavy tails, and more is saved than was said
-    return [((m * math.exp(-h), m * math.exp(h)), float(x)) for m, h, x in zip(middle, half, measured)]
+    return [((1.0, 1 - m * math.exp(h), 1 - m * math.exp(-h)), float(x)) for m, h, x in zip(middle, half, measured)]
 
 
 @pytest.mark.parametrize("count", [19, 39, 59])
 def test_one_more_exchangeable_row_is_held_as_often_as_is_said(count):
     rng, held, rounds = np.random.default_rng(count), 0, 4000
     for _ in range(rounds):
-        *rows, (bounds, measured) = drawn_left(rng, count + 1)
-        by = quantiles([score_of(*row) for row in rows])
-        low, high = widened(bounds, by)
+        *rows, (claim, measured) = drawn_left(rng, count + 1)
+        by = quantiles([score_of(*other, seen) for other, seen in rows])
+        low, high = widened(*claim, by)
         held += low <= measured <= high
     slack = 3 * math.sqrt(COVERAGE * (1 - COVERAGE) / rounds)  # of the count; the law of each bound is exact
     assert COVERAGE - slack <= held / rounds <= COVERAGE + 2 / (count + 1) + slack
@@ -55,7 +56,7 @@ def test_one_more_exchangeable_row_is_held_as_often_as_is_said(count):
 
 def test_the_claims_that_are_drawn_do_not_hold_so_often_by_themselves():
     rows = drawn_left(np.random.default_rng(0), 2000)
-    assert sum(low <= measured <= high for (low, high), measured in rows) / len(rows) < 0.5
+    assert sum(whole - high <= measured <= whole - low for (whole, low, high), measured in rows) / len(rows) < 0.5
 
 
 @pytest.mark.parametrize("count", range(LEAST_ROWS))
@@ -72,15 +73,27 @@ def test_the_quantile_is_the_score_that_the_next_one_is_at_most():
 
 
 def test_a_score_is_the_distance_from_each_bound_and_negative_on_its_inner_side():
-    assert score_of((50, 80), 100) == pytest.approx((math.log(50 / 100), math.log(100 / 80)))
-    assert score_of((50, 80), 40) == pytest.approx((math.log(50 / 40), math.log(40 / 80)))
-    assert max(score_of((50, 80), 60)) == pytest.approx(-math.log(60 / 50))
+    claim = 100, 20, 50  # its unit is 100 x (0.5 x 0.5 + 0.05); 50 to 80 are left
+    assert score_of(*claim, 95) == pytest.approx((-45 / 30, 15 / 30))
+    assert score_of(*claim, 40) == pytest.approx((10 / 30, -40 / 30))
+    assert score_of(*claim, 60) == pytest.approx((-10 / 30, -20 / 30))
+
+
+def test_a_claim_may_be_wrong_by_a_share_of_what_is_saved_or_left_and_by_the_noise_of_runs():
+    assert unit(100, 1) == pytest.approx(100 * (0.01 * 0.99 + 0.05))
+    assert unit(100, 99) == pytest.approx(unit(100, 1))
+    assert unit(100, 100) == unit(100, 130) == unit(100, 0) == 5
+
+
+def test_a_small_claim_is_given_no_wide_bounds():
+    mild = calibrated(Saving(1 * MS, 3 * MS), "data", 100 * MS, TWENTY)
+    assert mild.high_ns < 5 * MS
 
 
 def test_each_bound_of_the_time_that_is_left_is_moved_by_its_own_quantile():
     found = calibrated(Saving(40 * MS, 50 * MS), "data", 100 * MS, TWENTY)
-    assert found.low_ns == round(100 * MS - 60 * MS * math.exp(0.1))
-    assert found.high_ns == round(100 * MS - 50 * MS * math.exp(-0.2))
+    assert found.low_ns == 40 * MS - round(0.1 * 30 * MS)
+    assert found.high_ns == 50 * MS + round(0.2 * 30 * MS)
     assert (found.calibrated.coverage, found.calibrated.of, found.calibrated.family) == (0.9, 20, "data")
 
 
@@ -129,9 +142,9 @@ def test_a_family_with_too_few_scores_is_lent_none_by_others():
     assert calibrated(Saving(2, 5), "io", 10, scores) == Saving(2, 5)
 
 
-def test_claims_that_leave_nothing_have_a_logarithm():
-    assert left(100, 0, 100) == (1, 100)
-    assert left(100, 120, 150) == (1, 1)
+def test_what_is_left_is_never_below_nothing():
+    assert left(100, 0, 100) == (0, 100)
+    assert left(100, 120, 150) == (0, 0)
 
 
 # ---------------------------------------------------------------- in a report
@@ -148,8 +161,8 @@ def test_only_the_saving_of_a_finding_changes_and_their_order_stays():
     assert [one.cause for one in found] == ["data/a", "data/a", "data/b"]
     assert [one.share for one in found] == [0.5] * 3
     assert found[1] is given_[1] or found[1] == given_[1]
-    assert found[0].saving.high_ns == round(100 - 50 * math.exp(-0.2))
-    assert found[2].saving.high_ns == round(5000 - 50 * math.exp(-0.2))
+    assert found[0].saving.high_ns == 50 + round(0.2 * 30)
+    assert found[2].saving.high_ns == 5000  # not more than there is
 
 
 def test_a_saving_is_taken_from_the_step_the_loop_or_the_start_of_one_rank():

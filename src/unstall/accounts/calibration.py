@@ -1,11 +1,15 @@
 """Widen what a cause claims to save until it holds what is measured as often as it says.
 
 A cause's arithmetic bounds what its remedy saves, and so the time that is left: from *whole - high* to *whole - low*. For
-planted trainings it was measured how far outside these bounds the time without the fault lay, on the scale of logarithms:
+planted trainings it was measured how far outside these bounds the time without the fault lay, in the *unit* of the claim:
 that is a *score*, one below and one above, negative on the inner side. Each bound is moved by the quantile of its own
 scores, as what is claimed errs to one side: mostly more is saved. For a training that is exchangeable with the planted
 ones the time that is left then lies within them with at least the stated probability, whatever the arithmetic; a user's
 training is not drawn from them, so this is no promise.
+
+The unit is what a claim may well be wrong by: a share of what is said to be saved, or of what is said to be left where that is
+less, and a twentieth of the whole, by which two runs may differ anyhow. Any unit keeps the probability. With the logarithm
+of what is left, what claimed 1 to 3 % of a step was given bounds up to 36 %; with this unit 8 %, and large claims no wider ones.
 
 Scores are taken of the finding's family, the layer of its cause. Layers err by different factors, so one with too few scores
 is not lent those of others: its claims stay as they are, and are not called calibrated.
@@ -30,11 +34,11 @@ import numpy as np
 from unstall.model.finding import Calibrated, Finding, Saving, Scope
 from unstall.model.ledger import Ledger, Phase
 
-FORMAT = "unstall-calibration/1"
+FORMAT = "unstall-calibration/2"
 FILE = Path(__file__).with_name("calibration.json")  # written by bench/accuracy.py --write, --from-matrix FILE --write
 COVERAGE = 0.9
 BEYOND = (1 - COVERAGE) / 2  # of each bound; with n scores one holds with n / (n + 1) at most, so a family needs 19
-LEAST_LEFT = 0.01  # of the whole: what is claimed to leave nothing has no logarithm
+NOISE = 0.05  # of the whole
 Score = tuple[float, float]  # how far below the lower bound, and how far above the upper one
 
 
@@ -68,16 +72,25 @@ def known() -> Scores:
 # ---------------------------------------------------------------- the arithmetic
 
 
-def left(whole_ns: float, low_ns: float, high_ns: float) -> tuple[float, float]:
-    """Return the bounds of the time that is left of *whole_ns* once *low_ns* to *high_ns* are saved, above 0."""
-    least = LEAST_LEFT * whole_ns
-    return max(least, whole_ns - high_ns), max(least, whole_ns - low_ns)
+def left(whole: float, low: float, high: float) -> tuple[float, float]:
+    """Return the bounds of the time that is left of *whole* once *low* to *high* are saved."""
+    return max(0.0, whole - high), max(0.0, whole - low)
 
 
-def score_of(bounds: tuple[float, float], measured: float) -> Score:
-    """Return how far *measured* lies below and above *bounds*, logarithms; negative on the inner side of each."""
-    low, high = bounds
-    return math.log(low / measured), math.log(measured / high)
+def unit(whole: float, high: float) -> float:
+    """Return what a claim to save up to *high* of *whole* may well be wrong by, as they are a time."""
+    share = min(1.0, high / whole)
+    return whole * (share * (1 - share) + NOISE)
+
+
+def score_of(whole: float, low: float, high: float, measured: float) -> Score:
+    """Return how far the *measured* time that is left lies below and above what is claimed to be, in units of the claim.
+
+    Negative on the inner side of each bound.
+    """
+    least, most = left(whole, low, high)
+    one = unit(whole, high)
+    return (least - measured) / one, (measured - most) / one
 
 
 def quantiles(scores: Sequence[Score]) -> Score | None:
@@ -95,10 +108,14 @@ def quantile(scores: Sequence[float], coverage: float) -> float | None:
     return sorted(scores)[rank - 1] if 1 <= rank <= len(scores) else None
 
 
-def widened(bounds: tuple[float, float], by: Score) -> tuple[float, float]:
-    """Return *bounds* moved apart by a factor exp of *by*, each by its own; where that turns them around, the middle twice."""
-    low, high = bounds[0] * math.exp(-by[0]), bounds[1] * math.exp(by[1])
-    return (low, high) if low <= high else (math.sqrt(low * high),) * 2
+def widened(whole: float, low: float, high: float, by: Score) -> tuple[float, float]:
+    """Return the bounds of the time that is left moved apart by so many units, each by its own.
+
+    Where that turns them around, it is the middle twice.
+    """
+    one, (least, most) = unit(whole, high), left(whole, low, high)
+    least, most = least - by[0] * one, most + by[1] * one
+    return (least, most) if least <= most else ((least + most) / 2,) * 2
 
 
 def calibrated(saving: Saving, layer: str, whole_ns: int, scores: Scores) -> Saving:
@@ -111,7 +128,7 @@ def calibrated(saving: Saving, layer: str, whole_ns: int, scores: Scores) -> Sav
     is_claim = saving.basis == "arithmetic" and saving.calibrated is None and saving.high_ns > 0
     if by is None or not is_claim or whole_ns <= 0:
         return saving
-    least, most = widened(left(whole_ns, saving.low_ns, saving.high_ns), by)
+    least, most = widened(whole_ns, saving.low_ns, saving.high_ns, by)
     low, high = (min(whole_ns, max(0, round(whole_ns - ns))) for ns in (most, least))
     return Saving(low, high, saving.basis, Calibrated(COVERAGE, len(own), layer, saving.low_ns, saving.high_ns))
 

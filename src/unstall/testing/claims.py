@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unstall.accounts.calibration import left, wholes
+from unstall.accounts.calibration import Score, left, score_of, wholes, widened
 from unstall.model.finding import Finding, Scope
 from unstall.model.report import Report
 
@@ -28,6 +28,15 @@ class Claim:
     def left_ms(self) -> tuple[float, float]:
         """Bounds of the time that is left."""
         return left(self.whole_ms, self.low_ms, self.high_ms)
+
+    def score(self, measured_ms: float) -> Score:
+        """Return how far the time that is left was measured outside these bounds, in units of the claim."""
+        return score_of(self.whole_ms, self.low_ms, self.high_ms, measured_ms)
+
+    def widened(self, by: Score) -> tuple[float, float]:
+        """Return these bounds moved apart by so many units, ms."""
+        least, most = widened(self.whole_ms, self.low_ms, self.high_ms, by)
+        return max(0.0, least), most
 
     @property
     def middle_ms(self) -> float:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from unstall.accounts.calibration import FORMAT, layer_of, quantiles, score_of, widened
+from unstall.accounts.calibration import FORMAT, Score, layer_of, quantiles
 from unstall.model.finding import Scope
 from unstall.testing.claims import Claim
 from unstall.testing.confusion import Outcome, counted
@@ -71,13 +71,14 @@ class Realised:
         return self.claim.told_ms / self.measured_ms - 1
 
     @property
-    def score(self) -> tuple[float, float]:
-        return score_of(self.claim.left_ms, self.measured_ms)
+    def score(self) -> Score:
+        return self.claim.score(self.measured_ms)
 
     @property
     def outside(self) -> float:
-        """How far outside the claimed bounds it was measured, a logarithm; negative inside."""
-        return max(self.score)
+        """How far outside the claimed bounds it was measured, a share of the whole; negative inside."""
+        low, high = self.claim.left_ms
+        return max(low - self.measured_ms, self.measured_ms - high) / self.claim.whole_ms
 
 
 def _mean(times_ms: Sequence[float]) -> float:
@@ -163,7 +164,7 @@ def held_by_others(row: Realised, others: Sequence[Realised]) -> bool | None:
     by = quantiles([other.score for other in others])
     if by is None:
         return None
-    low, high = widened(row.claim.left_ms, by)
+    low, high = row.claim.widened(by)
     return low <= row.measured_ms <= high
 
 
@@ -177,7 +178,7 @@ def table(rows: Sequence[Realised]) -> str:
     for row in sound:
         families[row.layer].append(row)
     lines = [
-        f"{'family':14} {'rows':>4} {'error':>6} {'most':>6}  {'claimed bounds hold':24} {'calibrated, by all others':26} factors"
+        f"{'family':14} {'rows':>4} {'error':>6} {'most':>6}  {'claimed bounds hold':24} {'calibrated, by all others':26} units"
     ]
     lines += [_line(name, found) for name, found in sorted(families.items())]
     lines.append(_line("all", sound))
@@ -189,7 +190,7 @@ def table(rows: Sequence[Realised]) -> str:
     for row in sorted(rows, key=lambda row: row.claim.cause):
         low, high = row.claim.left_ms
         after = "" if row.is_sound else "   left out"
-        inside = "inside" if row.outside <= 0 else f"outside by {math.expm1(row.outside):.0%}"
+        inside = "inside" if row.outside <= 0 else f"outside by {row.outside:.0%}"
         lines.append(
             f"{row.claim.cause:34} {row.claim.scope.value:8} {row.claim.whole_ms:9.1f} -> {low:8.1f} to {high:8.1f} ms claimed, "
             f"{row.measured_ms:8.1f} measured: {row.error:+5.0%}  {inside}  load {row.load:.1f}{after}"
@@ -207,7 +208,7 @@ def by_cause(rows: Sequence[Realised]) -> str:
     sound = [row for row in rows if row.is_sound]
     for row in sound:
         by = quantiles([other.score for other in sound if other.claim.cause != row.claim.cause])
-        judged[row.claim.cause].append((row, None if by is None else widened(row.claim.left_ms, by)))
+        judged[row.claim.cause].append((row, None if by is None else row.claim.widened(by)))
     lines = [f"{'cause':32} rows middle  told calibrated  {'claimed bounds hold':24} calibrated by the other causes"]
     lines += [_of_cause(cause, found) for cause, found in sorted(judged.items())]
     lines.append(_of_cause("all", [one for found in judged.values() for one in found]))
@@ -240,5 +241,5 @@ def _line(name: str, rows: Sequence[Realised]) -> str:
     told = [held_by_others(row, [other for other in rows if other is not row]) for row in rows]
     by = quantiles([row.score for row in rows])
     calibrated = "too few" if None in told else counted(sum(map(bool, told)), len(told))
-    factor = "-" if by is None else f"{math.exp(-by[0]):.2f} {math.exp(by[1]):.2f}"
-    return f"{name:14} {len(rows):4} {np.median(off):6.0%} {max(off):6.0%}  {held:24} {calibrated:26} {factor}"
+    units = "-" if by is None else f"{by[0]:.2f} {by[1]:.2f}"
+    return f"{name:14} {len(rows):4} {np.median(off):6.0%} {max(off):6.0%}  {held:24} {calibrated:26} {units}"
