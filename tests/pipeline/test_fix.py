@@ -162,6 +162,21 @@ def test_ctrl_c_keeps_what_was_proved_until_then(begun):
     assert [remedy.edits for remedy in result.kept] == [(WORKERS,)] and "num_workers=4" in result.patch
 
 
+def test_pairs_that_ctrl_c_ended_are_told_and_counted(begun):
+    fix = begun({WORKERS: 0}, report(40, BOTH[0]), stop_at=6, noise=0.1)
+    fix.go()
+    (proof,) = fix.result().proofs
+    assert proof.verdict is Verdict.INCONCLUSIVE and proof.because == "you ended it after 2 pairs"
+    assert proof.ratio is not None and fix.interrupted == BY_USER
+    assert json.loads(Path(fix.folder, "fix.json").read_text())["verdicts"] == ["INCONCLUSIVE"]
+
+
+def test_pairs_that_ctrl_c_ended_have_spent_their_alpha_when_the_fix_is_resumed(resumed):
+    unclear = ({WORKERS: 0}, report(40, BOTH[0]))
+    first, second = resumed(unclear, unclear, stop_at=6, noise=0.1)
+    assert first == [next_alpha([])] and second == [next_alpha([Verdict.INCONCLUSIVE])]
+
+
 def test_a_full_disk_in_a_trial_keeps_what_was_proved_until_then(begun):
     full = UnstallError("the folder cannot be copied for a trial: No space left on device")
     fix = begun({WORKERS: 20, COLLECT: 10}, report(40, *BOTH), report(20, BOTH[1]), stop_at=12, stop=full)

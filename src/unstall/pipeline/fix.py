@@ -72,8 +72,8 @@ class Fix:
                 self._bound()
             while (one := self._next()) is not None:
                 self._prove(one)
-                if self.prover.out_of_budget:
-                    raise OutOfBudget
+                if self.prover.ended is not None:
+                    raise self.prover.ended
             self.prover.reserve_s = 0.0
             self._peel()
         except OutOfBudget:

@@ -14,7 +14,7 @@ from unstall.pipeline.length import SLACK_S, Length
 from unstall.pipeline.pairs import Pairs
 from unstall.pipeline.same import same
 from unstall.pipeline.screening import Room, planned, screen, words_of
-from unstall.pipeline.trial import Ask, Bench
+from unstall.pipeline.trial import Ask, Bench, Interrupted
 from unstall.trials.hours import pays_after
 from unstall.trials.screening import best_value
 from unstall.trials.search import Search
@@ -83,7 +83,7 @@ class Prover:
     Attributes:
         verdicts: of all remedies so far that had pairs, or were to; the next one's alpha depends on them.
         reserve_s: of the budget, kept for what comes after the remedies.
-        out_of_budget: whether a proof was left open because the budget ended.
+        ended: what a proof was left open for, the end of the budget or the user; to be raised once it has been kept.
         bases_ns: mean steps of the base, each of another run of the original; what equal runs differ by.
     """
 
@@ -93,7 +93,7 @@ class Prover:
     folder: Path
     verdicts: list[Verdict] = field(default_factory=list)
     reserve_s: float = 0.0
-    out_of_budget: bool = False
+    ended: OutOfBudget | Interrupted | None = None
     bases_ns: list[float] = field(default_factory=list)
 
     def prove(self, one: Worth, base: tuple[Edit, ...], length: Length, room: Room | None = None) -> Proof:
@@ -102,7 +102,7 @@ class Prover:
         Args:
             room: for a screening before the pairs; None where there is to be none.
         Raises:
-            Interrupted: When the user ended it.
+            Interrupted: When the user ended it before one pair was made.
             OutOfBudget: When not one pair can be made within the budget.
         """
         screening = None if room is None else self._screened(one.remedy, base, length, room)
@@ -121,16 +121,15 @@ class Prover:
         remedy = one.remedy
         reseed = remedy.safety is Safety.SAME_DISTRIBUTION
         pairs = Pairs(self.bench, base, (*base, *remedy.edits), self._ask(length), one.measure, reseed)
-        verdict, because = self._paired_in_budget(one, pairs, length)
+        verdict, because = self._paired_to_the_end(one, pairs, length)
         if not base:
             self.bases_ns += pairs.base_steps_ns()
         if verdict is not Verdict.FASTER:
             return self._closed(self._proof(one, pairs, verdict, tried, because))
         try:
             equality = self._same(remedy, pairs, length)
-        except OutOfBudget:
-            self.out_of_budget = True
-            unknown = "it is faster, but the budget ended before it was seen whether it trains the same"
+        except (OutOfBudget, Interrupted) as end:
+            unknown = f"it is faster, but {self._left_open(end)} before it was seen whether it trains the same"
             return self._closed(self._proof(one, pairs, Verdict.INCONCLUSIVE, tried, unknown))
         proof = replace(self._proof(one, pairs, verdict, tried, because), equality=equality)
         if not equality.held:
@@ -226,14 +225,18 @@ class Prover:
 
     # ------------------------------------------------------------ pairs
 
-    def _paired_in_budget(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
+    def _paired_to_the_end(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
         try:
             return self._paired(one, pairs, length)
-        except OutOfBudget:
+        except (OutOfBudget, Interrupted) as end:
             if not pairs.pairs:
                 raise
-            self.out_of_budget = True
-            return Verdict.INCONCLUSIVE, f"the budget ended after {len(pairs.pairs)} pairs"
+            return Verdict.INCONCLUSIVE, f"{self._left_open(end)} after {len(pairs.pairs)} pairs"
+
+    def _left_open(self, end: OutOfBudget | Interrupted) -> str:
+        """Return what ended the proof in hand: its pairs were looked at, so it stays, and has its part of alpha."""
+        self.ended = end
+        return "the budget ended" if isinstance(end, OutOfBudget) else "you ended it"
 
     def _paired(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
         """Make pairs until they tell, and return what they do."""
