@@ -4,8 +4,9 @@ usage: python bench/fix.py [--rounds N] [--budget S] [--keep FILE] [CAUSE ...]
 
 For each planted training whose remedy is an edit: `unstall fix` on *before*, its patch applied by git, and then the
 script as it was, as patched and as fixed by hand, run plainly in turns.  *gained* is the part of the hand-made
-difference that the patch gives (100 % is as good as by hand), from the time from the spawn to the last step, median of
-the rounds; the load of the machine stands beside it.  With --keep a stopped bench goes on where it was.
+difference that the patch gives (100 % is as good as by hand), median of the rounds: of the mean step of the second half,
+with all that lies between steps; for a fault of the start of the time from the spawn to the last step.  The load of the
+machine stands beside it.  With --keep a stopped bench goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,11 +30,12 @@ from unstall import causes
 from unstall.launch.workspace import Workspace
 from unstall.model.case import Planted
 from unstall.model.errors import UnstallError
-from unstall.model.trial import Fixed
+from unstall.model.trial import Fixed, Measure
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
 from unstall.pipeline.trial import Ask, Bench
 from unstall.testing.journal import Journal
+from unstall.trials.worth import measure_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,14 @@ class Outcome:
     """What the fix of one planted training came to.
 
     Attributes:
-        before_s, patched_s, by_hand_s: spawn to the last step, medians. verdicts: of its proofs, in order.
+        measure: what the fault is judged by. before_s, patched_s, by_hand_s: that time, medians.
+        verdicts: of its proofs, in order.
         kept: ids of the remedies in the patch. took_s: of the fix.
         claims: of each proof with a prediction: what was claimed, low and high, and what was measured, times faster.
     """
 
     planted: str
+    measure: Measure
     before_s: float
     patched_s: float
     by_hand_s: float
@@ -69,10 +74,11 @@ def outcome(cause: str, planted: Planted, folder: Path, rounds: int, budget_s: f
     began = time.monotonic()
     result = _fixed(folder / "fixed", budget_s)
     took_s = time.monotonic() - began
+    measure = next((measure_of(found) for found in result.first.findings if found.cause == cause), Measure.STEP)
     times: dict[str, list[float]] = {"before": [], "fixed": [], "by_hand": []}
     for number in range(rounds):
         for name in times if number % 2 == 0 else reversed(times):
-            times[name].append(_run_s(folder / name, result.exports if name == "fixed" else {}))
+            times[name].append(_run_s(folder / name, result.exports if name == "fixed" else {}, measure))
     before, patched, by_hand = (float(np.median(times[name])) for name in ("before", "fixed", "by_hand"))
     verdicts = tuple(f"{proof.remedy.id} {proof.verdict.value}" for proof in result.proofs)
     kept = tuple(remedy.id for remedy in result.kept)
@@ -81,7 +87,7 @@ def outcome(cause: str, planted: Planted, folder: Path, rounds: int, budget_s: f
         for proof in result.proofs
         if proof.predicted_low and proof.predicted_high and proof.ratio
     )
-    return Outcome(cause, before, patched, by_hand, verdicts, kept, took_s, os.getloadavg()[0], claims)
+    return Outcome(cause, measure, before, patched, by_hand, verdicts, kept, took_s, os.getloadavg()[0], claims)
 
 
 def _fixed(folder: Path, budget_s: float) -> Fixed:
@@ -97,13 +103,14 @@ def _fixed(folder: Path, budget_s: float) -> Fixed:
         os.chdir(here)
 
 
-def _run_s(folder: Path, exports: object) -> float:
-    env = {**os.environ, **(exports if isinstance(exports, dict) else {})}
+def _run_s(folder: Path, exports: Mapping[str, str], measure: Measure) -> float:
+    env = {**os.environ, **exports}
     bench = Bench(("train.py",), folder.parent / "trials", Workspace(folder, None), env)
     trial = bench.make(Ask())
     if trial.error:
         raise RuntimeError(trial.error)
-    return float(trial.end_S[-1]) / 1e9
+    last = trial.end_S.size
+    return (float(trial.end_S[-1]) if measure is Measure.START else trial.mean_step_ns(last // 2, last)) / 1e9
 
 
 def main() -> int:
@@ -114,7 +121,7 @@ def main() -> int:
     parser.add_argument("causes", nargs="*")
     args = parser.parse_args()
     journal = Journal(args.keep)
-    print(f"{'planted':34} {'before':>7} {'patched':>8} {'by hand':>8} {'gained':>7} {'took':>6} {'load':>5}")
+    print(f"{'planted':34} {'of':5} {'before':>8} {'patched':>8} {'by hand':>8} {'gained':>7} {'took':>6} {'load':>5}")
     for cause in causes.load():
         for number, planted in enumerate(cause.planted):
             key = f"{cause.id} {number}"
@@ -128,12 +135,17 @@ def main() -> int:
                     continue
             journal.add(key, asdict(one))
             print(
-                f"{one.planted:34} {one.before_s:6.2f}s {one.patched_s:7.2f}s {one.by_hand_s:7.2f}s {one.gained:7.0%} "
+                f"{one.planted:34} {one.measure.value:5} {shown(one.before_s)} {shown(one.patched_s)} "
+                f"{shown(one.by_hand_s)} {one.gained:7.0%} "
                 f"{one.took_s:5.0f}s {one.load:5.1f}  {'; '.join(one.verdicts) or 'nothing tried'}",
                 flush=True,
             )
     _sum_up([msgspec.convert(dict(row), Outcome, strict=False) for row in journal.rows.values()])
     return 0
+
+
+def shown(seconds: float) -> str:
+    return f"{seconds:7.2f}s" if seconds >= 1 else f"{1e3 * seconds:6.1f}ms"
 
 
 def _sum_up(outcomes: list[Outcome]) -> None:

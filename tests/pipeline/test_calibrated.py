@@ -1,9 +1,7 @@
 """A report shows calibrated savings, and everything that goes by what was claimed stays as it was."""
 
-import math
-
 from unstall.accounts import calibration
-from unstall.accounts.calibration import Scores
+from unstall.accounts.calibration import Scores, unit
 from unstall.model.codec import report_to_json
 from unstall.model.report import Job
 from unstall.pipeline import account, explained, report
@@ -41,8 +39,8 @@ def test_the_saving_is_calibrated_and_the_order_shares_and_remedies_are_not(monk
     assert wide.remedies == plain.remedies
     claimed, saving, step_ns = plain.findings[0].saving, wide.findings[0].saving, wide.mean_step_ns
     assert saving.claimed == claimed
-    assert saving.low_ns == round(step_ns - (step_ns - claimed.low_ns) * math.exp(0.1))
-    assert saving.high_ns == round(step_ns - (step_ns - claimed.high_ns) * math.exp(-0.1))
+    moved = 0.1 * unit(step_ns, claimed.high_ns)
+    assert (saving.low_ns, saving.high_ns) == (round(claimed.low_ns - moved), round(claimed.high_ns + moved))
     assert wide.projection.saved_low_hours < plain.projection.saved_low_hours
     assert wide.projection.saved_high_hours > plain.projection.saved_high_hours
     told = report_to_json(wide)["findings"][0]["saving"]["calibrated"]

@@ -41,6 +41,21 @@ def test_a_level_that_changes_late_is_no_steady_state():
     assert warmup_of(np.concatenate([noisy(10, 70), noisy(20, 30)])) is None
 
 
+def test_of_many_short_steps_a_disturbed_moment_is_no_change_of_level():
+    steps = noisy(1, 2000)
+    steps[1800:1830] *= 2
+    assert warmup_of(steps) == 1
+
+
+def test_a_warm_up_too_short_for_blocks_is_left_out_all_the_same():
+    warm = warmup_of(np.concatenate([noisy(2, 40), noisy(1, 1960, 1)]))
+    assert warm is not None and 38 <= warm <= 60
+
+
+def test_a_level_that_changes_late_is_no_steady_state_of_many_steps_either():
+    assert warmup_of(np.concatenate([noisy(1, 1500), noisy(2, 500)])) is None
+
+
 @given(st.integers(0, 200), st.integers(0, 50))
 def test_the_warm_up_lies_within_the_run_and_leaves_a_third_of_it(count, seed):
     steps = np.random.default_rng(seed).integers(1, 40, count) * MS
