@@ -123,3 +123,18 @@ def test_this_machine_has_cores() -> None:
 def test_only_allowed_variables_are_told_and_no_secret_among_them() -> None:
     env = {"MKL_NUM_THREADS": "2", "HOSTNAME": "box", "TORCH_HUB_TOKEN": "x", "NCCL_DEBUG": "INFO", "HF_TOKEN": "x"}
     assert settings(env) == {"MKL_NUM_THREADS": "2", "NCCL_DEBUG": "INFO"}
+
+
+def test_an_installed_allocator_is_found_and_that_of_the_environment_first(tmp_path: Path) -> None:
+    assert "machine.allocator" not in machine_facts({}, tmp_path)
+    machine(tmp_path, {"usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4": "", "conda/lib/libjemalloc.so.2": ""})
+    assert machine_facts({}, tmp_path)["machine.allocator"] == str(
+        tmp_path / "usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+    )
+    conda = {"CONDA_PREFIX": str(tmp_path / "conda")}
+    assert machine_facts(conda, tmp_path)["machine.allocator"] == str(tmp_path / "conda/lib/libjemalloc.so.2")
+
+
+def test_the_c_library_and_the_size_of_a_page_are_told() -> None:
+    facts = machine_facts({})
+    assert str(facts["machine.libc"]).startswith("glibc") and facts["machine.page_bytes"] in (4096, 16384, 65536)

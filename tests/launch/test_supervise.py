@@ -359,6 +359,7 @@ def test_cpu_time_and_memory_of_a_training_are_read(folder: Path, without_sample
     assert read[0]["rss"] > 1 << 20
     assert read[0]["cpu_ns"] > 0
     assert str(ended.pid) in read[0]["threads"]
+    assert 0 <= read[0]["system_ns"] <= read[0]["cpu_ns"] + 20_000_000 and read[0]["faults"] > 100
     assert [line["at_ns"] for line in lines] == sorted(line["at_ns"] for line in lines)
     assert ended.spawn_ns < lines[0]["at_ns"] < ended.spawn_ns + 10**9
 

@@ -15,6 +15,7 @@ from unstall.accounts import trend as trends
 from unstall.accounts.code import line_at
 from unstall.accounts.device import States
 from unstall.accounts.device_use import device_use
+from unstall.accounts.kernel import kernel_of, read_between
 from unstall.accounts.label import Labelled
 from unstall.accounts.segment import Segments
 from unstall.accounts.windows import Windows, use_of
@@ -27,7 +28,7 @@ from unstall.model.native import Build, Native
 from unstall.model.regions import Entering
 from unstall.model.remedy import Safety
 from unstall.model.run import Facts, Place, Run
-from unstall.model.tables import Collections, Collectives, Compile, Cores, HotLine, Recomputed, Saves, Trend
+from unstall.model.tables import Collections, Collectives, Compile, Cores, HotLine, Kernel, Recomputed, Saves, Trend
 from unstall.model.wire import Activity, Device, Phase
 
 
@@ -186,19 +187,18 @@ class Evidence:
         run, steps = self._run, self._segments.steps
         usable = run.facts.number("machine.usable_cores") or 1.0
         gauges, ranks = run.ranks[0].gauges, len(run.ranks)
-        if gauges is None or not steps.steady_S.any():
+        if gauges is None:
             return Cores(usable, ranks)
-        steady = steps.steady
-        begin, end = int(steps.start_SR[steady[0], 0]), int(steps.end_SR[steady[-1], 0])
-        inside = np.flatnonzero((gauges.at_ns >= begin) & (gauges.at_ns <= end))
-        if inside.size < 2:
+        between = read_between(gauges, steps)
+        if between is None:
             return Cores(usable, ranks)
-        first, last = inside[0], inside[-1]
+        first, last = between
         wall = max(1, int(gauges.at_ns[last] - gauges.at_ns[first]))
         busy = float(gauges.team_cpu_ns[last] - gauges.team_cpu_ns[first]) / wall
         others = np.diff(gauges.others_cpu_ns[first : last + 1]) / np.maximum(
             1, np.diff(gauges.at_ns[first : last + 1])
         )
+        steady = steps.steady
         total = self._ledger.total_ns(steps=steady, rank=0)
         waiting = self._ledger.total_ns(steps=steady, rank=0, activity=(Activity.WAIT_DATA, Activity.LOAD))
         starved = self._ledger.total_ns(steps=steady, rank=0, activity=Activity.STARVED)
@@ -207,6 +207,10 @@ class Evidence:
         return Cores(
             usable, ranks, busy, min(usable, outside), max(0.0, float(np.median(others))), starved / max(1, total)
         )
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        return kernel_of(self._run.ranks[0].gauges, self._segments.steps)
 
     def _loading_cpu_share(self, waiting: int, total: int) -> float:
         """Return the mean CPUs that the training process itself spends on loading."""

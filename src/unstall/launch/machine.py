@@ -29,6 +29,7 @@ ALLOWED = (
     "LRU_CACHE_CAPACITY", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
 )  # fmt: skip
 _ISA = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_tile", "asimd", "sve", "bf16")
+_ALLOCATORS = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
 _IN_CONTAINER = ("docker", "kubepods", "containerd", "libpod", "lxc", "garden")
 
 
@@ -38,7 +39,8 @@ def machine_facts(env: Mapping[str, str], root: Path = Path("/")) -> dict[str, F
     Names: ``machine.cpu`` (model), ``.cpus`` (logical), ``.cores`` (physical), ``.affinity_cpus``,
     ``.quota_cores``, ``.usable_cores`` (affinity bounded by the quota), ``.isa``, ``.virtual``, ``.numa_nodes``,
     ``.memory_bytes``, ``.memory_limit_bytes``, ``.load1`` (before the training), ``.ptrace_scope``, ``.container``,
-    ``.gpus`` (NVIDIA's and AMD's that the drivers list), ``.os``, ``.architecture``; and ``env.NAME`` for each allowed
+    ``.gpus`` (NVIDIA's and AMD's that the drivers list), ``.os``, ``.architecture``, ``.libc``, ``.page_bytes``,
+    ``.allocator`` (library of another memory allocator that is installed); and ``env.NAME`` for each allowed
     variable that is set.
 
     Args:
@@ -47,6 +49,9 @@ def machine_facts(env: Mapping[str, str], root: Path = Path("/")) -> dict[str, F
     """
     known: dict[str, Fact] = {"machine.os": f"{platform.system()} {platform.release()}"}
     known["machine.architecture"] = platform.machine()
+    known["machine.libc"] = _libc()
+    known["machine.page_bytes"] = os.sysconf("SC_PAGE_SIZE")
+    known["machine.allocator"] = _allocator(env, root)
     known.update(_processor(_text(root / "proc/cpuinfo")))
     known.update(_cores(root))
     known.update(_memory(root))
@@ -65,6 +70,22 @@ def settings(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of *env* that are on the allow-list, secrets and the home folder replaced."""
     allowed = (n for n in sorted(env) if any(fnmatchcase(n, pattern) for pattern in ALLOWED))
     return {name: redacted_value(env[name]) for name in allowed if not is_secret_name(name)}
+
+
+def _libc() -> str | None:
+    """Return the C library that this Python runs on, as ``glibc 2.36``; None where it does not say."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _allocator(env: Mapping[str, str], root: Path) -> str | None:
+    """Return the file of an installed memory allocator that a program can be started with, or None."""
+    places = [*sorted((root / "usr/lib").glob("*-linux-gnu")), root / "usr/lib64", root / "usr/lib"]
+    conda = [Path(env["CONDA_PREFIX"], "lib")] if env.get("CONDA_PREFIX") else []
+    files = (place / name for name in _ALLOCATORS for place in (*conda, *places))
+    return next((str(file) for file in files if file.exists()), None)
 
 
 def _gpus(root: Path) -> int:

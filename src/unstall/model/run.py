@@ -179,6 +179,8 @@ class Gauges:
         others_cpu_ns: int64 (G,), CPU time so far of all processes that are not this training's.
         pressure: float64 (G,), share of time in which some task of the machine waited for a CPU.
         throttled_ns: int64 (G,), time so far that the control group was throttled.
+        system_ns: int64 (G,), the part of team_cpu_ns in the kernel; page_faults: int64 (G,), so far, those that read
+            nothing from a disk. None where they were not observed, as in older recordings.
     """
 
     at_ns: NDArray[np.int64]
@@ -190,6 +192,8 @@ class Gauges:
     others_cpu_ns: NDArray[np.int64]
     pressure: NDArray[np.float64]
     throttled_ns: NDArray[np.int64]
+    system_ns: NDArray[np.int64] | None = None
+    page_faults: NDArray[np.int64] | None = None
 
 
 Fact = str | int | float | bool | None | list["Fact"] | dict[str, "Fact"]

@@ -92,6 +92,20 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the operating system's kernel did for the training's first rank in the steady steps.
+
+    Attributes:
+        system_share: of the CPU time of its process, in the kernel. page_faults: a step, that read nothing from a disk.
+        cpu_ns: CPU time of the process a step, all threads.
+    """
+
+    system_share: float
+    page_faults: float
+    cpu_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trend:
     """How step time and memory change over the run, warm-up left out.
 
@@ -231,6 +245,10 @@ class Tables(Protocol):
 
     @property
     def cores(self) -> Cores: ...
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """What the kernel did in the steady steps; None where that was not observed, or they are too short to tell."""
 
     @property
     def trend(self) -> Trend | None: ...

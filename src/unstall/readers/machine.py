@@ -1,4 +1,4 @@
-"""Read machine.jsonl: load, pressure, CPU time and memory, about one line a second."""
+"""Read machine.jsonl: load, pressure, CPU time and memory, about one line a second, more at first."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class _Process(TypedDict):
     cpu_ns: int
     rss: int
     threads: dict[str, list[int]]
+    system_ns: int  # not in older recordings, as the next
+    faults: int
 
 
 def read(folder: Path, threads: Mapping[int, int]) -> tuple[dict[int, Gauges], dict[str, Fact]]:
@@ -46,6 +48,7 @@ def _gauges(pid: int, trains: str, lines: list[dict[str, object]]) -> Gauges | N
     columns: dict[str, list[int]] = {
         name: [] for name in ("at", "rss", "team", "main", "main_rq", "team_rq", "others", "some", "thr")
     }
+    kernel: list[tuple[int, int]] = []
     latest: dict[str, list[int]] = {}
     team_rq = 0
     for line in lines:
@@ -74,6 +77,8 @@ def _gauges(pid: int, trains: str, lines: list[dict[str, object]]) -> Gauges | N
         columns["others"].append(int(str(line.get("busy_ns") or 0)) - busy)
         columns["some"].append(int(str(line.get("cpu_some_us") or 0)))
         columns["thr"].append(1000 * int(str(line.get("throttled_us") or 0)))
+        if "faults" in process and "system_ns" in process:
+            kernel.append((int(process["system_ns"]), int(process["faults"])))
     if len(columns["at"]) < 2:
         return None
     at, rss, team, main_cpu, main_rq, team_rq_, others, some, throttled = (
@@ -81,4 +86,5 @@ def _gauges(pid: int, trains: str, lines: list[dict[str, object]]) -> Gauges | N
     )
     pressure = np.zeros(at.size)
     pressure[1:] = np.diff(some) * 1000 / np.maximum(1, np.diff(at))
-    return Gauges(at, rss, team, main_cpu, main_rq, team_rq_, others, pressure, throttled)
+    known = np.array(kernel, np.int64).T if len(kernel) == at.size else (None, None)
+    return Gauges(at, rss, team, main_cpu, main_rq, team_rq_, others, pressure, throttled, *known)

@@ -39,7 +39,7 @@ def warmup_of(step_ns: NDArray[np.int64]) -> int | None:
 def _blocks(step_ns: NDArray[np.int64], size: int) -> NDArray[np.float64]:
     """Return the median of each *size* steps, float64 (S // size,); of what is left over at the end nothing."""
     whole = step_ns.size // size * size
-    return np.median(step_ns[:whole].reshape(-1, size), axis=1)
+    return np.asarray(np.median(step_ns[:whole].reshape(-1, size), axis=1), np.float64)
 
 
 def _last_change(block_ns: NDArray[np.float64]) -> int:

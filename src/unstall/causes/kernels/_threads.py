@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unstall.causes._configured import is_library, set_in_script
-from unstall.model.finding import Environment, Finding, Line, Where
+from unstall.model.finding import Environment, Line, Where
 from unstall.model.ledger import Phase
 from unstall.model.remedy import AddCall, Edit, Knob, Remedy, Safety, SetEnvironment, SetKeyword, Switch
 from unstall.model.run import Run
@@ -53,9 +53,8 @@ def operation_ns(compute_ns: float, run: Run) -> float:
     return compute_ns / max(_LEAST_OPERATIONS, _OPERATIONS_A_TENSOR * tensors)
 
 
-def set_threads(cause: str, finding: Finding, threads: int, most: int) -> Iterator[Remedy]:
-    """Yield the remedy that makes the training use *threads* threads, at the place that *finding* blames."""
-    where = finding.where
+def set_threads(cause: str, where: Where, threads: int, most: int) -> Iterator[Remedy]:
+    """Yield the remedy that makes the training use *threads* threads, at the place that is to blame."""
     edits: tuple[Edit, ...] = ()
     why = "sums are taken in another order, so losses differ by rounding"
     if isinstance(where, Line) and _SETS.search(where.code):

@@ -10,10 +10,11 @@ The step is bound by tensor operations, and cores that could take their share of
 ## How it is told
 The number of threads that torch uses and what set it, against the cores that this process may use. Cores that
 other ranks, data workers (by the CPU time of their fetches) and other programs keep busy are not idle, and where they
-are all busy, this is only a candidate. Operations that take less than some ten microseconds are not divided at all, so
-nothing is said where the compute time of a step over the operations that its parameters suggest is that small. No
-interval shows what more threads would do: the saving is estimated by Amdahl's law, with 30 to 95 % of the compute time
-divisible.
+are all busy, this is only a candidate. So it is where threads and workers together have all cores: that is how cores
+are divided on purpose, and what a thread more gives beside workers only a trial tells. Operations that take less than
+some ten microseconds are not divided at all, so nothing is said where the compute time of a step over the operations
+that its parameters suggest is that small. No interval shows what more threads would do: the saving is estimated by
+Amdahl's law, with 30 to 95 % of the compute time divisible.
 
 ## Sources
 PyTorch documentation, "CPU threading and TorchScript inference"; `torch.distributed.run`, which says that it
@@ -81,7 +82,9 @@ class TooFewThreads(Cause):
     cases = (
         Fires(_PICTURE, 7.0, _given(1, Cores(2.0, 1, 1.0, 1.0, 0.1))),
         Fires(_PICTURE, 10.5, _given(1, Cores(4.0, 1, 1.0, 1.0, 0.0))),
-        Fires(_PICTURE, 7.0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(_WAITS,))),
+        Fires(_PICTURE, 10.5, _given(1, Cores(4.0, 1, 1.0, 1.0), loaders=(_WAITS,))),
+        # a candidate: a thread and a worker have the two cores
+        Fires(_PICTURE, 0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(_WAITS,))),
         # a candidate: the worker computes most of the time, and has the other core
         Fires(_PICTURE, 0, _given(1, Cores(2.0, 1, 1.0, 1.0), loaders=(replace(_WAITS, batch_cpu_ns=8_000_000),))),
         # a candidate: what the worker takes was not observed
@@ -164,12 +167,12 @@ print(loss.item())
         share = compute_ns / tables.steady_ns
         title = f"Tensor operations use {threads} of {cores} cores, and take {share:.0%} of the step."
         if usable <= threads:
-            yield Candidate(
-                self.id,
-                title,
-                where,
-                f"the other cores were busy: data workers and other programs kept {busy:.1f} of them",
-            )
+            because = f"the other cores were busy: data workers and other programs kept {busy:.1f} of them"
+            yield Candidate(self.id, title, where, because)
+            return
+        if threads + sum(use.workers or 0 for use in tables.loaders if use.trains) >= cores:
+            because = f"the data workers have the other cores, and kept {busy:.1f} of them busy"
+            yield Candidate(self.id, title, where, because, tuple(set_threads(self.id, where, cores, cores)))
             return
         gained = 1 - threads / usable
         low, mid, high = (share * gained for share in DIVISIBLE)
@@ -197,7 +200,7 @@ print(loss.item())
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
-        yield from set_threads(self.id, finding, fair_cores(tables), fair_cores(tables))
+        yield from set_threads(self.id, finding.where, fair_cores(tables), fair_cores(tables))
 
 
 def _walks(tables: Tables) -> bool:

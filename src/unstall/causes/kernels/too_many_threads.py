@@ -148,7 +148,7 @@ print(loss.item())
         )
 
     def remedies(self, finding: Finding, run: Run, tables: Tables) -> Iterator[Remedy]:
-        yield from set_threads(self.id, finding, fair_cores(tables), threads_of(run) or 1)
+        yield from set_threads(self.id, finding.where, fair_cores(tables), threads_of(run) or 1)
 
 
 def _stakes(tables: Tables, most: float, *, observed: bool) -> tuple[Stake, ...]:
