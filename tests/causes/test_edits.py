@@ -8,7 +8,16 @@ import pytest
 from unstall import causes
 from unstall.model.case import Fires
 from unstall.model.finding import Line
-from unstall.model.remedy import AddCall, CallFirst, RemoveCall, RemoveSetting, SetEnvironment, SetKeyword, SourceEdit
+from unstall.model.remedy import (
+    AddCall,
+    CallFirst,
+    RemoveCall,
+    RemoveSetting,
+    Safety,
+    SetEnvironment,
+    SetKeyword,
+    SourceEdit,
+)
 from unstall.testing.contract import said_of
 
 CAUSES = {cause.id: cause for cause in causes.load()}
@@ -80,6 +89,28 @@ def test_settings_stand_at_the_head_of_the_file_that_makes_the_optimizer(cause, 
     assert [(type(edit), edit.file, edit.call) for edit in found] == [(kind, "train.py", name)]
     library = {"parameters:0": {"site": "/lib/python3.11/site-packages/a/b.py:20:main"}}
     assert not [edit for remedy in remedies_of(cause, library) for edit in remedy.edits]
+
+
+@pytest.mark.parametrize(
+    "key, kind, keyword, value",
+    [
+        ("TrainingArguments", "transformers.training_args.TrainingArguments", "bf16", True),
+        ("Trainer", "lightning.pytorch.trainer.trainer.Trainer", "precision", "bf16-mixed"),
+        ("Accelerator", "accelerate.accelerator.Accelerator", "mixed_precision", "bf16"),
+    ],
+)
+def test_a_framework_computes_in_mixed_precision_by_its_configuration(key, kind, keyword, value):
+    made = {"key": key, "class": kind, "site": "train.py:9:main", "library": ""}
+    inner = {"key": "Accelerator", "class": "accelerate.Accelerator", "site": "train.py:30:main", "library": "/a.py:1"}
+    found = remedies_of("kernels/full-precision-matmul", {"configured:0": inner, "configured:1": made})
+    remedy = next(one for one in found if one.id.endswith("#autocast"))
+    assert remedy.safety is Safety.CHANGES_TRAINING
+    assert [(e.line, e.call, e.keyword, e.value) for e in remedy.edits] == [(9, kind, keyword, value)]
+
+
+def test_a_loop_of_ones_own_is_told_what_to_wrap():
+    remedy = next(one for one in remedies_of("kernels/full-precision-matmul") if one.id.endswith("#autocast"))
+    assert remedy.edits == () and 'torch.autocast("cuda", dtype=torch.bfloat16)' in remedy.why
 
 
 def test_fused_optimizers_are_those_that_the_user_made():

@@ -20,6 +20,7 @@ WATCHED = (
     ("transformers.training_args", "TrainingArguments", "__post_init__"),
     ("lightning.pytorch.trainer.trainer", "Trainer", "__init__"),
     ("pytorch_lightning.trainer.trainer", "Trainer", "__init__"),
+    ("accelerate.accelerator", "Accelerator", "__init__"),
 )
 
 

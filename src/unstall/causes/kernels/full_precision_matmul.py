@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes._configured import head_file
+from unstall.causes._configured import Setting, head_file, setting
 from unstall.causes._device import percent, spread, total, where
 from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
@@ -44,6 +44,12 @@ from unstall.model.tables import Tables
 SMALL_NS = 20_000  # a product, mean; memory or launching bounds it, not multiplying
 FLOATS = frozenset({"float", "float32", "torch.float32"})
 OTHER_FLOATS = ("double", "float64", "Half", "BFloat16", "half", "float16", "bfloat16", "complex", "Float8")
+# by the class of a framework's configuration, the outermost first: its key ("" where the type has one of its own), and values
+_MIXED: dict[str, tuple[str, dict[str, str | bool]]] = {
+    "TrainingArguments": ("", {"bf16": True, "fp16": True}),
+    "Trainer": ("precision", {"bf16": "bf16-mixed", "fp16": "16-mixed"}),
+    "Accelerator": ("mixed_precision", {"bf16": "bf16", "fp16": "fp16"}),
+}
 
 _PICTURE = """
     step   |ssssssssss|ssssssssss
@@ -157,12 +163,31 @@ class FullPrecisionMatmul(Cause):
                 switch=Switch(call, ("torch.get_float32_matmul_precision",), ("high",)) if file is not None else None,
             )  # fmt: skip
         half = "bfloat16" if units.tf32 or units in (CDNA, CDNA3) else "float16"
+        mixed = _mixed(half, run, tables)
+        if mixed is not None:
+            why = f"{mixed.by_hand}; " if mixed.by_hand else ""
+            yield Remedy(
+                f"{self.id}#autocast", f"mixed precision: {mixed.name}", Safety.CHANGES_TRAINING, mixed.edits,
+                why=f"{why}less memory moves as well, so other operations gain, too; compare the losses of a short training",
+            )  # fmt: skip
+            return
         scaled = "" if half == "bfloat16" else " and torch.amp.GradScaler, since small gradients vanish in float16"
         yield Remedy(
             f"{self.id}#autocast", f"mixed precision with torch.autocast (dtype=torch.{half})", Safety.CHANGES_TRAINING,
             why=f'Wrap forward and loss in torch.autocast("cuda", dtype=torch.{half}){scaled}. Less memory moves as well, so '
             "other operations gain, too. Compare the losses of a short training.",
         )  # fmt: skip
+
+
+def _mixed(half: str, run: Run, tables: Tables) -> Setting | None:
+    """Return how the framework that trains is told to compute in *half* where it pays; None where there is none."""
+    made = {facts.text("key") for facts in run.ranks[0].facts.family("configured").values()}
+    owner = next((owner for owner in _MIXED if owner in made), None)
+    if owner is None:
+        return None
+    key, values = _MIXED[owner]
+    short = "bf16" if half == "bfloat16" else "fp16"
+    return setting(f"{owner}.{key or short}", values[short], run, tables)
 
 
 def _is_full(kernel: Kernels) -> bool:
