@@ -26,13 +26,13 @@ from unstall.model.trial import Measure, Verdict
 from unstall.pipeline import diagnose
 from unstall.pipeline._asked import BUDGET_S, FixOptions
 from unstall.pipeline.length import Length, length_of
+from unstall.trials.foresight import EQUALITY_TRIALS
 from unstall.trials.sequence import Design, decide
 
 NOISE = {"quiet": 0.01, "ordinary": 0.04, "busy": 0.10}  # standard deviation of a trial's log; bench/data has such
 GAINS = (1.05, 1.2, 2.0)
 PLANS = 400
 FIRST_S = 300.0  # the first gain is to be proved within this
-EQUALITY_TRIALS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,27 @@ def test_a_remedy_that_is_tried_again_has_been_counted_each_time(resumed):
     assert parts == [[next_alpha([Verdict.INCONCLUSIVE] * n)] for n in range(3)]
 
 
+def test_where_a_start_takes_minutes_it_is_said_at_once_what_the_budget_can_prove(begun):
+    slow = report(40, BOTH[0])
+    slow = replace(slow, wall_ns=slow.wall_ns - slow.start_ns + 150 * 10**9)
+    said = []
+    fix = begun({WORKERS: 0}, slow)
+    fix.options = replace(fix.options, progress=lambda one: said.append(one) if one.stays else None)
+    fix.clock = Clock(1300.0)
+    fix._foresee()
+    (one,) = said
+    assert "150 s of it the start; 8 fit into the budget, so 3 pairs at most" in one.what and fix.notes == [one.what]
+    fix.clock, fix.notes = Clock(600.0), []
+    fix._foresee()
+    assert "nothing can be proved. Give 20m more." in fix.notes[0]
+
+
+def test_nothing_is_said_of_a_budget_that_suffices(begun):
+    fix = begun({WORKERS: 0}, report(40, BOTH[0]))
+    fix._foresee()
+    assert fix.notes == []
+
+
 def test_a_source_that_was_changed_meanwhile_is_named(begun):
     fix = begun({WORKERS: 20}, report(40, BOTH[0]), report(20))
     os.utime(fix.folder / "train.py", (fix.clock.began - 60,) * 2)

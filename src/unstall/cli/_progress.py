@@ -32,6 +32,9 @@ class ProgressLine:
         if progress.verdict is not None:
             self.clear()
             self._write(f"unstall: {decided(progress)}\n")
+        elif progress.stays:
+            self.clear()
+            self._write(f"unstall: {progress.what}\n")
         elif self.rewrites:
             room = width_of(self.stream) - 1  # in the last column a terminal may wrap
             self._write(f"{_ERASE}{line(progress, room)}")

@@ -25,6 +25,7 @@ class Progress:
         what: what is being done, as ``num_workers 0 -> 3`` or ``recording the run as it is``.
         pair: pairs that have been made; most: pairs that may be made, 0 where the work is not made of pairs.
         unit: what is counted in their place, as ``screening block``.
+        stays: whether it is a remark that is to be read, and no piece of work.
         ratio: so far; None where none can be told yet.
         verdict: given once, when the remedy is through.
     """
@@ -37,6 +38,7 @@ class Progress:
     budget_s: float
     verdict: Verdict | None = None
     unit: str = "pair"
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from unstall.model.remedy import Edit
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Fixed, Hours, Measure, Proof, Ratio, Untried, Verdict
 from unstall.pipeline import _state
-from unstall.pipeline._asked import BY_USER, FixOptions
+from unstall.pipeline._asked import BY_USER, FixOptions, Progress
 from unstall.pipeline.bounds import Bounding, compiles
 from unstall.pipeline.length import Length, length_of
 from unstall.pipeline.pairs import Pairs
@@ -27,7 +27,9 @@ from unstall.pipeline.proving import Clock, OutOfBudget, Prover, tell
 from unstall.pipeline.screening import Room, room_of
 from unstall.pipeline.trial import WAIT_SHARE, Bench, Interrupted, said
 from unstall.remedies import override, written
+from unstall.trials.foresight import Foreseen, foreseen, time_needed_s
 from unstall.trials.hours import hours
+from unstall.trials.sequence import Design
 from unstall.trials.statistics import spread_of
 from unstall.trials.worth import Asked, Worth, worth_trying
 
@@ -67,6 +69,7 @@ class Fix:
 
     def go(self) -> None:
         """Try remedies until none is left that pays, the budget ends or the user ends it."""
+        self._foresee()
         try:
             if self.options.bounds:
                 self._bound()
@@ -85,6 +88,16 @@ class Fix:
             self._failed(error)
             return
         self._count_total()
+
+    def _foresee(self) -> None:
+        """Say at once what the budget can and cannot prove, where a trial takes long beside it."""
+        expected_s = length_of(self.first, self.measure, False, self.options).expected_s
+        found = words_of(foreseen(self.clock.left_s, expected_s, Design()), self.first.start_ns / 1e9, expected_s)
+        if found:
+            self.notes.append(found)
+            if self.options.progress is not None:
+                spent_s, budget_s = self.clock.spent_s, self.clock.budget_s
+                self.options.progress(Progress(found, 0, 0, None, spent_s, budget_s, stays=True))
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, UnstallError):
@@ -352,6 +365,21 @@ _IN_A_COPY = (
     "It ran in a copy of the working folder, where files that are named by a path outside of it (../data) are missing: "
     "if that is why, run the trials in the folder itself with --workdir same."
 )
+
+
+def words_of(found: Foreseen, start_s: float, trial_s: float) -> str:
+    """Return what the budget can prove, in words; "" where it suffices for all pairs of a remedy."""
+    design = Design()
+    if found.pairs >= design.most_pairs:
+        return ""
+    takes = f"A trial takes about {trial_s:.0f} s, {start_s:.0f} s of it the start; {found.trials} fit into the budget"
+    if found.least_gain is None:
+        needed_s = time_needed_s(trial_s, design)
+        return f"{takes}, and a remedy takes {needed_s / trial_s:.0f}: nothing can be proved. Give {needed_s / 60:.0f}m more."
+    return (
+        f"{takes}, so {found.pairs} pairs at most: on an ordinary machine they tell gains from {found.least_gain:.2f}x on, "
+        "of one remedy; smaller ones need a larger --budget."
+    )
 
 
 def _about_first(first: Report, bench: Bench) -> list[str]:
