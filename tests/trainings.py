@@ -12,7 +12,7 @@ from unstall.launch.supervise import injected
 from unstall.model.trial import Captured
 from unstall.readers import captured
 
-NEEDED = ["backward", "optimizers", "capture", "seeding", "shrinking", "lockstep", "switching"]
+NEEDED = ["backward", "optimizers", "capture", "seeding", "shrinking", "lockstep", "switching", "reloading"]
 
 DATA = """\
 import os, random, sys

@@ -229,22 +229,26 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What turns a remedy on and off between two steps of one running training: a setting of the whole process.
+    """What turns a remedy on and off between two steps of one running training: a setting of the whole process, or of a loader.
 
-    Only what takes effect at the next operation can be switched, and has left nothing behind when it is switched back.
+    Only what takes effect at the next operation can be switched, and has left nothing behind when it is switched back. A
+    loader's workers are made anew for it.
 
     Attributes:
-        sets: dotted import path of a function that sets it, called with *on*; or of an attribute, where *reads* is empty.
+        sets: dotted import path of a function that sets it, called with *on*; or of an attribute, where *reads* is empty; or
+            where there is a *site* a keyword of the DataLoader made there, as ``num_workers``.
         reads: import paths of functions that tell what *sets* is to be called with to put it back: one for each argument,
             or one that returns a tuple of all.
         on: the arguments with the remedy; of a remedy with a knob, its predicted value is one of them.
         every_steps: steps between two occurrences of what the remedy avoids; 1 where each step has it.
+        site: ``FILE:LINE`` of the call that makes the loader; "" for a setting of the process.
     """
 
     sets: str
     reads: tuple[str, ...]
     on: tuple[Scalar, ...]
     every_steps: float = 1.0
+    site: str = ""
 
 
 @dataclass(frozen=True, slots=True)

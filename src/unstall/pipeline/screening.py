@@ -40,11 +40,12 @@ class Plan:
     ranks: int
 
     def config(self) -> dict[str, object]:
-        """Return what the probe `switching` is told."""
+        """Return what the probe `switching`, or `reloading` for a loader, is told."""
         layout = self.layout
         return {
             "sets": self.switch.sets,
             "reads": list(self.switch.reads),
+            "site": self.switch.site,
             "arms": [list(arm.arguments) for arm in self.arms],
             "order": list(layout.order),
             "warm": layout.warm,
@@ -69,7 +70,10 @@ def planned(remedy: Remedy, room: Room, seed: int) -> Plan | None:
     arms = arms_of(remedy)
     if remedy.switch is None or not arms:
         return None
-    layout = laid_out(room.step_ns, room.warm, room.steps, len(arms) + 1, remedy.switch.every_steps, seed)
+    if remedy.switch.site and room.ranks > 1:  # ranks would start and end their workers at different moments
+        return None
+    workers = max((arm.value or 0 for arm in arms), default=0) if remedy.switch.site else 0
+    layout = laid_out(room.step_ns, room.warm, room.steps, len(arms) + 1, remedy.switch.every_steps, seed, workers)
     if layout is None:
         return None
     expected_s = room.start_s + layout.steps * room.step_ns / 1e9

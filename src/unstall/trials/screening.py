@@ -22,19 +22,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.model.remedy import Remedy, Scalar
+from unstall.model.remedy import Knob, Remedy, Scalar
 from unstall.model.trial import Block, Outlook, Screening, Tried
 from unstall.trials.search import AS_GOOD, values_of
 from unstall.trials.sequence import Design
 from unstall.trials.statistics import ratio_of
 
 BLOCK_NS = 200_000_000  # that a block is timed for, less where steps are few: of equal total time more blocks tell more
-DROPPED = 2  # steps after a switch
+DROPPED = 2  # steps after a switch of a setting
 LEAST_STEPS = 4  # of a block that are timed
 PERIODS = 3  # of what comes only now and then, in a block: what an arm leaves to the next is one of them at most
 ROUNDS, LEAST_ROUNDS = 24, 8  # at most; and at least, before a remedy is refused
 TOTAL_NS = 12_000_000_000  # that all blocks are timed for, unless the least number of rounds takes longer
 MOST_VALUES = 6  # of a knob; the ones nearest to the predicted value
+AROUND = (
+    0.5,
+    2 / 3,
+    1.0,
+    1.5,
+    2.0,
+)  # of the predicted number of workers; each arm starts workers anew, so arms are few
 ENOUGH_ROUNDS, ENOUGH_GAIN = 5, 0.10  # an arm that wins each of so many rounds by so much is promising: it ends here
 
 
@@ -77,6 +84,8 @@ def arms_of(remedy: Remedy) -> tuple[Arm, ...]:
     if not remedy.knobs:
         return (Arm(on),)
     knob = remedy.knobs[0]
+    if remedy.switch.site:
+        return tuple(Arm((value,), value) for value in _around(knob))
     far = {value: abs(math.log(max(value, 0.5) / max(knob.predicted, 0.5))) for value in values_of(knob)}
     nearest = sorted(sorted(far, key=lambda value: (far[value], value))[:MOST_VALUES])
     is_it = [type(one) is int and one == knob.predicted for one in on]
@@ -85,23 +94,31 @@ def arms_of(remedy: Remedy) -> tuple[Arm, ...]:
     )
 
 
-def laid_out(step_ns: float, warm: int, steps: int, arms: int, every_steps: float, seed: int) -> Layout | None:
+def _around(knob: Knob) -> tuple[int, ...]:
+    values = {min(knob.high, max(knob.low, round(share * knob.predicted))) for share in AROUND}
+    return tuple(sorted(values))
+
+
+def laid_out(
+    step_ns: float, warm: int, steps: int, arms: int, every_steps: float, seed: int, workers: int = 0
+) -> Layout | None:
     """Return the blocks of a training whose step takes *step_ns*; None where its *steps* are too few.
 
     Args:
-        arms: arm 0 included. every_steps: as of `Switch`.
+        arms: arm 0 included. every_steps: as of `Switch`. workers: the most that an arm has, where it is about workers:
+            until each has given its first batch, batches come as from workers that were just started.
     """
-    room = steps - warm
-    least = max(LEAST_STEPS, math.ceil(PERIODS * every_steps) if every_steps > 1 else 0)
-    measured = max(least, min(math.ceil(BLOCK_NS / step_ns), room // (arms * ROUNDS) - DROPPED))
+    room, dropped = steps - warm, max(DROPPED, workers + 1 if workers else 0)
+    least = max(LEAST_STEPS, 2 * workers, math.ceil(PERIODS * every_steps) if every_steps > 1 else 0)
+    measured = max(least, min(math.ceil(BLOCK_NS / step_ns), room // (arms * ROUNDS) - dropped))
     in_time = max(LEAST_ROUNDS, int(TOTAL_NS / (arms * measured * step_ns)))
-    rounds = min(ROUNDS, in_time, room // (arms * (DROPPED + measured)))
+    rounds = min(ROUNDS, in_time, room // (arms * (dropped + measured)))
     if rounds < LEAST_ROUNDS:
         return None
     draws, order = random.Random(seed), []
     for _ in range(rounds):
         order += draws.sample(range(arms), arms)
-    return Layout(warm, DROPPED, measured, tuple(order), arms, seed)
+    return Layout(warm, dropped, measured, tuple(order), arms, seed)
 
 
 def screened(blocks: Sequence[Block], arms: Sequence[Arm], layout: Layout, because: str = "") -> Screening:

@@ -32,6 +32,7 @@ LEAST_SAMPLES = 5  # stack samples; with fewer a line is hearsay
 MANY_ROWS = 16  # samples a batch
 SMALL_ROW_NS = 60_000  # CPU time a sample; 14 us is what a row of a TensorDataset takes, put together with the others
 SMALL_ROW_BYTES = 16_384  # larger ones cost their copying
+LOADER = "torch.utils.data.DataLoader"
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}  # of DataLoader's parameters that may be given without their names
 _TABLES = re.compile(r"(^|\.)(pandas|polars|pyarrow|xarray)\.")
 _IN_MEMORY = ("torch.utils.data.dataset.", "builtins.")
@@ -162,10 +163,8 @@ def loader_setting(use: LoaderUse, keyword: str, value: Scalar, run: Run, tables
     if use.site.key:
         return setting(f"{use.site.key.partition('.')[0]}.dataloader_{keyword}", value, run, tables)
     if use.made_by == "DataLoader" and use.site.file and use.site.framework is None:
-        call = "torch.utils.data.DataLoader"
-        return Setting(
-            keyword, (SetKeyword(use.site.file, use.site.line, call, keyword, value, _POSITIONS.get(keyword)),)
-        )
+        edit = SetKeyword(use.site.file, use.site.line, LOADER, keyword, value, _POSITIONS.get(keyword))
+        return Setting(keyword, (edit,))
     return Setting(keyword, (), f"the loader is made by a library, see its settings for {keyword}")
 
 

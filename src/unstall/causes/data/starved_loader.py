@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstall.causes._cause import LEAST_SHARE, Cause
-from unstall.causes.data._input import Wait, is_busy, loader_setting, place_of, usable, wait_of
+from unstall.causes.data._input import LOADER, Wait, is_busy, loader_setting, place_of, usable, wait_of
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Evidence, Finding, Line, Scope, Weight
 from unstall.model.ledger import Basis, Ledger
 from unstall.model.loading import LoaderUse
-from unstall.model.remedy import Edit, Knob, Remedy, Safety
+from unstall.model.remedy import Edit, Knob, Remedy, Safety, SetKeyword, Switch
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Cores, Tables
 from unstall.model.words import count
@@ -233,4 +233,10 @@ class StarvedLoader(Cause):
             title = f"{how.name}={workers}"
             edits, why = how.edits, f"{why}; {how.by_hand}" if how.by_hand else why
             knobs = how.knobs(workers, 1, max(workers, min(MOST_WORKERS, 2 * workers)))
-        yield Remedy(f"{self.id}#num_workers", title, safety, edits, knobs, why)
+        yield Remedy(f"{self.id}#num_workers", title, safety, edits, knobs, why, _switched(edits, workers))
+
+
+def _switched(edits: tuple[Edit, ...], workers: int) -> Switch | None:
+    """Return what gives the loader other workers in a running training; None where the user's call does not make it itself."""
+    mine = [edit for edit in edits if isinstance(edit, SetKeyword) and edit.call == LOADER]
+    return Switch("num_workers", (), (workers,), site=f"{mine[0].file}:{mine[0].line}") if mine else None

@@ -62,7 +62,7 @@ class SwitchPlan:
     """The blocks of a screening; what is what, `trials/screening.py` and `model/remedy.py` tell.
 
     Attributes:
-        sets, reads: as of `Switch`. arms: its arguments, of arm 1 and those after it. order: the arm of each block.
+        sets, reads, site: as of `Switch`. arms: its arguments, of arm 1 and those after it. order: the arm of each block.
         enough_rounds: after which a gain above *enough_gain* in each ends it; None never does.
     """
 
@@ -75,10 +75,11 @@ class SwitchPlan:
     measured: int
     enough_rounds: int | None
     enough_gain: float
+    site: str = ""
 
 
-def switch_plan(config: Mapping[str, object]) -> SwitchPlan | None:
-    """Return the plan of a screening; None where this is none.
+def switch_plan(config: Mapping[str, object], *, of_loader: bool = False) -> SwitchPlan | None:
+    """Return the plan of a screening; None where this is none, or one of the other kind.
 
     Raises:
         KeyError, TypeError, ValueError: When it is none of ours.
@@ -88,7 +89,8 @@ def switch_plan(config: Mapping[str, object]) -> SwitchPlan | None:
     if not isinstance(plan, dict):
         return None
     tuples = {name: tuple(plan[name]) for name in ("reads", "order")}
-    return SwitchPlan(**{**plan, **tuples, "arms": tuple(tuple(arm) for arm in plan["arms"])})
+    made = SwitchPlan(**{**plan, **tuples, "arms": tuple(tuple(arm) for arm in plan["arms"])})
+    return made if bool(made.site) == of_loader else None
 
 
 def ablated(config: Mapping[str, object]) -> frozenset[str]:

@@ -11,21 +11,18 @@ Ranks switch at the same steps, as the plan counts steps and no time; the file `
 
 from __future__ import annotations
 
-import os
 import pkgutil
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
-import torch
 from torch.optim import optimizer as optim
 
 from unstall.probes._around import is_compiling
-from unstall.probes._limits import Limits
 from unstall.probes._recorder import Probe
 from unstall.probes.trial._asked import SwitchPlan, switch_plan
+from unstall.probes.trial._blocks import Timed, is_enough, now_ns, stop, tell
 
 AFTER = "torch"
 
@@ -80,7 +77,7 @@ class Switching:
         self.setting: Setting | None = None
         self.arms: list[tuple[Any, ...]] = []
         self.held: tuple[Any, ...] = ()
-        self.blocks: list[tuple[int, int, int, int]] = []
+        self.blocks: list[Timed] = []
         self.over = False
 
     def after_step(self, optimizer: Any, *_: object) -> None:
@@ -130,31 +127,14 @@ class Switching:
         elif self.since == self.plan.dropped + self.plan.measured:
             first = self.steps - self.plan.measured + 1
             self.blocks.append((self.arm, first, self.plan.measured, now_ns() - self.start_ns))
-            self.tell()
+            tell(self.recorder)
             if len(self.blocks) == len(self.plan.order):
                 self.finish()
-            elif self.is_enough():
+            elif is_enough(self.blocks, len(self.arms), self.plan):
                 self.finish()
-                self.stop()
+                stop(self.recorder)
             else:
                 self.switch()
-
-    def is_enough(self) -> bool:
-        """Return whether some arm has won every round so far by a gain that leaves no question."""
-        arms, plan = len(self.arms), self.plan
-        rounds, rest = divmod(len(self.blocks), arms)
-        if rest or plan.enough_rounds is None or rounds < plan.enough_rounds:
-            return False
-        means = {(at // arms, block[0]): block[3] / block[2] for at, block in enumerate(self.blocks)}
-        return any(
-            all(means[one, 0] > (1 + plan.enough_gain) * means[one, arm] for one in range(rounds))
-            for arm in range(1, arms)
-        )
-
-    def stop(self) -> None:
-        """Let the recorder end the training at its next step."""
-        recorder = self.recorder
-        recorder.limits = Limits({"step_limit": recorder.loop_steps + 1}, recorder.recording, recorder.origin_ns)
 
     def finish(self) -> None:
         """Set arm 0 again, once."""
@@ -168,17 +148,6 @@ class Switching:
         self.over = self.over or not restores
         self.finish()
 
-    def tell(self) -> None:
-        with open(os.path.join(self.recorder.recording, f"blocks-{os.getpid()}"), "ab") as file:
-            file.write(b".")
-
     def end(self) -> dict[str, object]:
         self.finish()
         return {"blocks": self.blocks}
-
-
-def now_ns() -> int:
-    """Return the time once the devices have done what they were given, so that a block's work is timed in it."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.monotonic_ns()
