@@ -339,7 +339,7 @@ LEAST_FAULT_MS = {
     "data/inflating-chunks": 0.5,  # to open an array of an archive at all takes 0.2
     "data/row-by-row": 0.4,  # what any loader takes to put some thirty rows together
     "data/slow-storage": 1.0,  # what eight workers take of two cores to make a batch and hand it over
-    "data/starved-loader": 0.6,  # to hand a batch over takes 0.3, so a worker gains nothing with less
+    "data/starved-loader": 2.0,  # to hand a batch over takes one, so a worker gains nothing with less
     "data/threads-in-workers": 1.0,  # what teams of eight threads take for one batch
     "data/too-many-workers": 1.0,  # the hand-over of each batch takes 0.3, several times that on a busy machine,
     "data/uneven-samples": 1.0,  # and hides a fault of 0.2 on a step of 1

@@ -26,6 +26,7 @@ SWITCHED = [
     for remedy in remedies
     if remedy.switch is not None
 ]
+OF_THE_PROCESS = [remedy for remedy in SWITCHED if not remedy.switch.site]
 
 
 def remedy_at(cause_id, code, given=None):
@@ -39,7 +40,7 @@ def remedy_at(cause_id, code, given=None):
     return next(iter(cause.remedies(replace(finding, where=Line("train.py", 5, "main", code)), run, evidence)))
 
 
-@pytest.mark.parametrize("remedy", SWITCHED, ids=lambda remedy: remedy.id)
+@pytest.mark.parametrize("remedy", OF_THE_PROCESS, ids=lambda remedy: remedy.id)
 def test_every_switch_of_a_drawn_fault_sets_and_comes_back(remedy):
     setting, arms = Setting(remedy.switch.sets, remedy.switch.reads), arms_of(remedy)
     before = setting.present()
@@ -49,6 +50,14 @@ def test_every_switch_of_a_drawn_fault_sets_and_comes_back(remedy):
     finally:
         setting.set(before)
     assert setting.present() == before and remedy.edits
+
+
+def test_a_loaders_workers_are_switched_at_the_call_that_the_edit_changes():
+    (remedy,) = [remedy for remedy in SWITCHED if remedy.switch.site]
+    (edit,) = remedy.edits
+    assert remedy.switch.site == f"{edit.file}:{edit.line}" and remedy.switch.sets == edit.keyword == "num_workers"
+    values = [arm.value for arm in arms_of(remedy)]
+    assert remedy.knobs[0].predicted in values and values == sorted(set(values)) and len(values) <= 5
 
 
 def test_anomaly_detection_that_a_statement_turned_on_is_switched():
