@@ -11,14 +11,18 @@ from unstall.model.finding import Line
 from unstall.model.remedy import (
     AddCall,
     CallFirst,
+    Members,
     RemoveCall,
     RemoveSetting,
     Safety,
+    SetAttribute,
     SetEnvironment,
     SetKeyword,
     SourceEdit,
 )
-from unstall.testing.contract import said_of
+from unstall.pipeline import account
+from unstall.testing.contract import With, said_of
+from unstall.testing.timeline import draw
 
 CAUSES = {cause.id: cause for cause in causes.load()}
 TRAINER = "/lib/python3.11/site-packages/transformers/trainer.py:1576:train"
@@ -111,6 +115,41 @@ def test_a_framework_computes_in_mixed_precision_by_its_configuration(key, kind,
 def test_a_loop_of_ones_own_is_told_what_to_wrap():
     remedy = next(one for one in remedies_of("kernels/full-precision-matmul") if one.id.endswith("#autocast"))
     assert remedy.edits == () and 'torch.autocast("cuda", dtype=torch.bfloat16)' in remedy.why
+
+
+@pytest.mark.parametrize(
+    "code, attribute, path",
+    [
+        ("print('x', x.shape)", "reorderable_logging_functions", "builtins.print"),
+        ("logger.info('x %s', x.shape)", "ignore_logger_methods", "logging.Logger.info"),
+        ("self.log.warning('x')", "ignore_logger_methods", "logging.Logger.warning"),
+    ],
+)
+def test_a_line_that_says_something_is_left_to_the_compiler(code, attribute, path):
+    said = [one for one in breaking(code) if one.edits]
+    assert [one.edits for one in said] == [
+        (SetAttribute("train.py", f"torch._dynamo.config.{attribute}", Members((path,))),)
+    ]
+
+
+@pytest.mark.parametrize("code", ["self.print(x)", "x.log().info(3)", "fingerprint(x)", "blueprint.info(3)"])
+def test_what_only_looks_like_it_is_not(code):
+    assert not [one for one in breaking(code) if one.edits]
+
+
+def breaking(code):
+    """Return the remedies of a graph break at a line of *code*."""
+    cause = CAUSES["compiler/graph-breaks"]
+    case = next(case for case in cause.cases if isinstance(case, Fires))
+    given = replace(case.given, facts={**case.given.facts, **OPTIMIZER})
+    run = draw(case.timeline, given)
+    ledger, tables, _ = account(run)
+    evidence = With(tables, given.tables)
+    finding = next(iter(cause.find(run, ledger, evidence)))
+    where = Line("train.py", 12, "Net.forward", code)
+    return list(
+        cause.remedies(replace(finding, where=where, notes=("Dynamo does not know how to trace it",)), run, evidence)
+    )
 
 
 def test_fused_optimizers_are_those_that_the_user_made():

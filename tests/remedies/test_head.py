@@ -1,12 +1,13 @@
 """Statements at the head of a file: behind its imports, in its own words, once; live they hold at once and are undone."""
 
+import logging
 import sys
 import types
 
 import pytest
 
 from unstall.model.codec import NotAPlan, edit_from_json, edit_to_json
-from unstall.model.remedy import AddCall, RemoveCall, SetAttribute, SetKeyword
+from unstall.model.remedy import AddCall, Members, RemoveCall, SetAttribute, SetKeyword
 from unstall.remedies.override import NotReachable, applied, awaited
 from unstall.remedies.patch import NotPatchable, patched
 
@@ -144,6 +145,28 @@ def test_strings_take_the_quotes_of_the_file():
     )
 
 
+SAYS = SetAttribute("train.py", "drawn_head.flags.said", Members(("builtins.print", "logging.Logger.info")))
+
+
+def test_a_set_of_functions_is_written_in_the_words_of_the_file():
+    assert patched("import logging as log\nimport drawn_head\n", [SAYS], "train.py") == (
+        "import logging as log\nimport drawn_head\n\ndrawn_head.flags.said = {print, log.Logger.info}\n"
+    )
+
+
+@pytest.mark.parametrize("source", ["import drawn_head\n", "import logging\nimport drawn_head\nprint = None\n"])
+def test_a_set_of_what_the_file_does_not_import_or_calls_otherwise_is_refused(source):
+    with pytest.raises(NotPatchable):
+        patched(source, [SAYS], "train.py")
+
+
+def test_a_set_of_functions_holds_the_functions_themselves(library):
+    library.flags.said = set()
+    with applied([SAYS]):
+        assert library.flags.said == {print, logging.Logger.info}
+    assert library.flags.said == set()
+
+
 def test_settings_of_torch_hold_and_are_put_back():
     torch = pytest.importorskip("torch")
     edits = [
@@ -160,7 +183,7 @@ def test_settings_of_torch_hold_and_are_put_back():
     assert torch._dynamo.config.recompile_limit != 64
 
 
-@pytest.mark.parametrize("edit", [SIZE, FAST, AddCall("t.py", "gc.set_threshold", (50_000, 20, None))])
+@pytest.mark.parametrize("edit", [SIZE, FAST, SAYS, AddCall("t.py", "gc.set_threshold", (50_000, 20, None))])
 def test_read_of_write_is_identity(edit):
     import json
 

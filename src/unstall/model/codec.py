@@ -21,6 +21,7 @@ from unstall.model.remedy import (
     Edit,
     Knob,
     ListItems,
+    Members,
     Named,
     Remedy,
     RemoveCall,
@@ -82,6 +83,9 @@ def edit_from_json(record: object) -> Edit:
             fields[name] = tuple(_items(fields[name], name))
     if "keywords" in fields:
         fields["keywords"] = tuple(_keyword(pair) for pair in _items(fields["keywords"], "keywords"))
+    if isinstance(fields.get("value"), Mapping):
+        paths = _items(_fields(fields["value"], "value").get("paths", ()), "paths")
+        fields["value"] = _made(Members, {"paths": tuple(str(path) for path in paths)})
     return _made(kind, fields)
 
 
@@ -363,6 +367,8 @@ def _fits(value: object, annotation: str) -> bool:
     """Return whether a JSON value is of the annotated type; containers, records and enumerations were read before."""
     if annotation == "Scalar":
         return value is None or isinstance(value, (bool, int, float, str))
+    if annotation == "Scalar | Members":
+        return isinstance(value, Members) or _fits(value, "Scalar")
     if annotation in ("tuple[Scalar, ...]", "tuple[str, ...]"):
         one = annotation.removeprefix("tuple[").partition(",")[0]
         return isinstance(value, tuple) and all(_fits(each, one) for each in value)

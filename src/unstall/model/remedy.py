@@ -194,12 +194,19 @@ class AddCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Members:
+    """A set of what is named by dotted import paths, as ``builtins.print``."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetAttribute:
     """Set *attribute*, a dotted import path, to *value* at the head of *file*, once its imports are done."""
 
     file: str
     attribute: str
-    value: Scalar
+    value: Scalar | Members
 
     @property
     def line(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from unstall.model.remedy import AddCall, Scalar, SetAttribute, SourceEdit
+from unstall.model.remedy import AddCall, Members, Scalar, SetAttribute, SourceEdit
 from unstall.remedies.names import Names
 from unstall.remedies.sites import NotPatchable, end_of
 from unstall.remedies.text import Text
@@ -24,7 +24,7 @@ def with_statement(text: Text, tree: ast.Module, edit: Addition) -> str:
     if holds(tree, edit):
         return text.spliced()
     spelled, by = _spelling(tree, edit)
-    new = _statement(edit, spelled, text.literal)
+    new = _statement(tree, edit, spelled, text.literal)
     body = tree.body
     last = _last_import(body, by)
     row = end_of(body[last])[0] + 1 if last >= 0 else 1
@@ -52,7 +52,7 @@ def holds(tree: ast.Module, edit: Addition) -> bool:
         if there is None or meanings.path(there) != _path(edit):
             continue
         for statement in tree.body:
-            if ast.unparse(statement) == _statement(edit, ast.unparse(there), repr):
+            if ast.unparse(statement) == _statement(tree, edit, ast.unparse(there), repr):
                 return True
         raise NotPatchable(edit, f"line {there.lineno} does so already in another way")
     return False
@@ -67,10 +67,27 @@ def _path(edit: Addition) -> str:
     return edit.call if isinstance(edit, AddCall) else edit.attribute
 
 
-def _statement(edit: Addition, spelled: str, literal: Callable[[Scalar], str]) -> str:
+def _statement(tree: ast.Module, edit: Addition, name: str, literal: Callable[[Scalar], str]) -> str:
+    """Return the statement in the words of the file.
+
+    Raises:
+        NotPatchable: When it is to hold what the file does not import.
+    """
     if isinstance(edit, AddCall):
-        return f"{spelled}({', '.join(literal(value) for value in edit.arguments)})"
-    return f"{spelled} = {literal(edit.value)}"
+        return f"{name}({', '.join(literal(value) for value in edit.arguments)})"
+    if isinstance(edit.value, Members):
+        return f"{name} = {{{', '.join(_member(tree, path, edit) for path in edit.value.paths)}}}"
+    return f"{name} = {literal(edit.value)}"
+
+
+def _member(tree: ast.Module, path: str, edit: SourceEdit) -> str:
+    """Return how the file names *path*; what is built in needs no import."""
+    module, _, name = path.partition(".")
+    if module != "builtins":
+        return spelled(tree, path, edit)
+    if Names(tree).bindings(name):
+        raise NotPatchable(edit, f"{name} is another name in the file")
+    return name
 
 
 class _Imported:

@@ -6,9 +6,9 @@ import tokenize
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from unstall.model.remedy import AddCall, SetAttribute
+from unstall.model.remedy import AddCall, Members, Scalar, SetAttribute
 from unstall.remedies.head import holds
-from unstall.remedies.replacing import NotReachable
+from unstall.remedies.replacing import NotReachable, located
 from unstall.remedies.sites import parse
 
 
@@ -34,10 +34,16 @@ def hold(edit: AddCall | SetAttribute, owner: object, name: str, undo: ExitStack
     else:
         old = getattr(owner, name)
         try:
-            setattr(owner, name, edit.value)
+            setattr(owner, name, _valued(edit.value))
         except (TypeError, AttributeError) as error:
             raise NotReachable(f"{edit.attribute}: it cannot be set ({error}).") from None
         undo.callback(setattr, owner, name, old)
+
+
+def _valued(value: Scalar | Members) -> object:
+    if not isinstance(value, Members):
+        return value
+    return {getattr(*located(path, getattr)) for path in value.paths}
 
 
 def _way_back(edit: AddCall, owner: object, name: str) -> Callable[[], object]:

@@ -20,6 +20,7 @@ from unstall.model.remedy import (
     Edit,
     ListItems,
     MadeEdit,
+    Members,
     Named,
     Remedy,
     RemoveCall,
@@ -248,7 +249,13 @@ def _edit(edit: Edit) -> str:
         arguments = ", ".join(repr(value) for value in edit.arguments)
         return f"edit {edit.file}: {edit.call}({arguments}) behind the imports"
     if isinstance(edit, SetAttribute):
-        return f"edit {edit.file}: {edit.attribute} = {edit.value!r} behind the imports"
+        value = edit.value
+        named = (
+            f"{{{', '.join(path.removeprefix('builtins.') for path in value.paths)}}}"
+            if isinstance(value, Members)
+            else repr(value)
+        )
+        return f"edit {edit.file}: {edit.attribute} = {named} behind the imports"
     assert isinstance(edit, SetEnvironment)
     return f"start with {edit.variable}={edit.value}"
 

@@ -42,7 +42,7 @@ from unstall.causes.compiler._uncompiled import COMPILED, LEFT_LOST, MOST_OF_PAS
 from unstall.model.case import Fires, Given, Planted, Silent
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Ledger, Phase
-from unstall.model.remedy import Edit, Remedy, Safety, SetAttribute, SetEnvironment
+from unstall.model.remedy import Edit, Members, Remedy, Safety, SetAttribute, SetEnvironment
 from unstall.model.run import Fact, Facts, Place, Run, Sensor
 from unstall.model.tables import Compile, HotLine, Tables
 
@@ -54,6 +54,8 @@ _MEANT = re.compile(
     r"disable\(\)|intentionally marked.*[/\\]torch[/\\]|[Tt]ensor\.backward|autograd\.backward"
     r"|recompile.limit|cache.size"
 )
+_CONFIG = "torch._dynamo.config"
+_SAYS = re.compile(r"(?<![\w.])print\(|\blog\w*\.(?P<method>debug|info|warning|error)\(", re.I)
 _ASKED = "graph_break()"  # of a library it is meant; in the user's code a line to look at
 _OF_TORCH = re.compile(r"[/\\]torch[/\\](optim|_dynamo|autograd|distributed|utils)[/\\]")
 _MODULES = "torch.nn.modules.module."
@@ -293,6 +295,25 @@ class GraphBreaks(Cause):
             title = "let the compiler trace values read from tensors"
             why = "the value becomes a symbol of the graph; fused kernels may round differently"
             yield Remedy(f"{self.id}#scalars", title, Safety.SAME_MATH, (edit,), (), why)
+        file = head_file(run, tables)
+        said_by = _SAYS.search(code)
+        if file is not None and said_by is not None:
+            yield _saying(self.id, file, said_by["method"])
+
+
+def _saying(cause: str, file: str, method: str | None) -> Remedy:
+    """Return the remedy that lets the compiler go on at a `print`, or at a *method* of a logger."""
+    if method is None:
+        edit = SetAttribute(file, f"{_CONFIG}.reorderable_logging_functions", Members(("builtins.print",)))
+        why = "what is printed comes behind the graph, in its order; fused kernels may round differently"
+        return Remedy(
+            f"{cause}#print", "let the compiler print at the end of the graph", Safety.SAME_MATH, (edit,), (), why
+        )
+    edit = SetAttribute(file, f"{_CONFIG}.ignore_logger_methods", Members((f"logging.Logger.{method}",)))
+    why = f"no {method}() of any logger is then logged from what is compiled; fused kernels may round differently"
+    return Remedy(
+        f"{cause}#unlogged", f"leave {method}() of loggers out of what is compiled", Safety.SAME_MATH, (edit,), (), why
+    )
 
 
 def _capturing(run: Run, tables: Tables) -> Edit:
