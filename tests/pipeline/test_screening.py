@@ -14,6 +14,7 @@ from unstall.pipeline.length import Length
 from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.screening import Room, planned, screen
 from unstall.pipeline.trial import Bench
+from unstall.trials.screening import best_value
 from unstall.trials.worth import Worth
 
 MS = 1_000_000
@@ -213,3 +214,59 @@ def test_a_real_training_is_screened_in_one_process_and_its_blocks_come_back(tmp
     seen = screen(bench, plan, (), 0, 120.0, lambda _: None)
     assert bench.made == 1 and seen.seed == 7 and seen.ratio is not None
     assert 5 <= seen.ratio.pairs <= 24 and seen.blocks == 2 * seen.ratio.pairs
+
+
+READS = """\
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 6400
+
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return torch.full((16,), float(i))
+
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(Rows(), batch_size=8, shuffle=True)
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+"""
+WORKERS = Remedy(
+    "data/starved-loader#num_workers",
+    "num_workers=4",
+    Safety.SAME_BITS,
+    (SetKeyword("train.py", 18, "torch.utils.data.DataLoader", "num_workers", 4, 5),),
+    (Knob("num_workers", 4, 1, 8),),
+    switch=Switch("num_workers", (), (4,), site="train.py:18"),
+)
+
+
+def test_how_many_workers_are_screened_and_how_many_batches_are_dropped():
+    plan = planned(WORKERS, replace(ROOM, step_ns=17 * MS), 7)
+    assert plan is not None and [arm.value for arm in plan.arms] == [2, 3, 4, 6, 8]
+    assert plan.layout.dropped == 9 and plan.layout.measured >= 16 and plan.config()["site"] == "train.py:18"
+    assert planned(WORKERS, replace(ROOM, ranks=2), 7) is None
+
+
+@pytest.mark.slow
+def test_a_loader_that_is_starved_wins_its_blocks_with_workers_in_one_process(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text(READS)
+    monkeypatch.chdir(project)
+    bench = Bench(("train.py",), tmp_path / "trials", prepare("copy", project, tmp_path / "state", [], []))
+    few = replace(WORKERS, knobs=(Knob("num_workers", 4, 3, 4),))
+    plan = planned(few, Room(17 * MS, 3.0, 3, 790), 7)
+    assert plan is not None and [arm.value for arm in plan.arms] == [3, 4]
+    seen = screen(bench, plan, (), 0, 120.0, lambda _: None)
+    assert bench.made == 1 and seen.outlook is Outlook.PROMISING
+    assert seen.ratio is not None and seen.ratio.value > 1.5 and best_value(seen) in (3, 4)
