@@ -36,6 +36,7 @@ class Planned:
     epochs: int = 3
     stopped: bool = True
     noise: float = 0.02
+    at_the_end: tuple = ()  # trials, by number, that fail when all their steps have been made
     asks: list = field(default_factory=list)
     launched: int = 0
 
@@ -49,7 +50,8 @@ class Planned:
         usual = self.step_ms[value] * MS * np.exp(draw.normal(0, self.noise))
         ends = 10**9 + np.cumsum(usual * np.exp(draw.normal(0, 0.01, 80))).astype(np.int64)
         kept = Captured(self.losses.get(value, LOSSES), "the same", epochs=self.epochs, through_loader=True)
-        return Trial(ends, int(ends[-1]), self.stopped, kept, missed=self.missed if ask.edits else ())
+        failed = "it ended with exit code -6" if self.launched in self.at_the_end else ""
+        return Trial(ends, int(ends[-1]), self.stopped, kept, missed=self.missed if ask.edits else (), error=failed)
 
 
 def proved(bench, remedy=WORKERS, budget_s=1e6, clock=None, **options):
@@ -131,6 +133,19 @@ def test_a_slower_remedy_costs_no_trial_of_whether_it_trains_the_same():
 def test_the_error_of_a_remedy_that_breaks_the_run_is_shown():
     proof = proved(Planned({None: 20}, error={4: "it ended with exit code 1\nOSError: too many open files"}))
     assert proof.verdict is Verdict.FAILED and "too many open files" in proof.because
+
+
+@pytest.mark.parametrize("failing", [(1,), (2,), (3, 6)])
+def test_a_pair_that_fails_once_after_its_last_step_is_made_again(failing):
+    proof = proved(Planned({None: 20, 4: 10}, at_the_end=failing))
+    assert proof.verdict is Verdict.FASTER and proof.ratio.value == pytest.approx(2.0, rel=0.05)
+
+
+def test_what_fails_at_its_end_again_and_again_has_failed():
+    bench = Planned({None: 20, 4: 10}, at_the_end=tuple(range(1, 40)))
+    proof = proved(bench)
+    assert proof.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE) and "exit code -6" in proof.because
+    assert bench.launched == 6
 
 
 def test_a_base_that_fails_is_no_fault_of_the_remedy():

@@ -11,7 +11,7 @@ from unstall.model.remedy import Edit, Remedy, Safety, SetEnvironment, SetKeywor
 from unstall.model.trial import Equality, Measure, Outlook, Proof, Ratio, Screening, Trial, Tried, Verdict
 from unstall.pipeline._asked import FixOptions, Progress
 from unstall.pipeline.length import SLACK_S, Length
-from unstall.pipeline.pairs import Pairs
+from unstall.pipeline.pairs import Pair, Pairs
 from unstall.pipeline.same import same
 from unstall.pipeline.screening import Room, planned, screen, words_of
 from unstall.pipeline.trial import Ask, Bench, Interrupted
@@ -22,6 +22,9 @@ from unstall.trials.sequence import Design, decide, next_alpha, pairs_needed
 from unstall.trials.statistics import p_faster
 from unstall.trials.worth import Worth
 
+MADE_AGAIN = (
+    2  # pairs of a remedy, one of which failed when all its steps had been made, as where ranks race to their end
+)
 SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the training stayed the same
 
 
@@ -240,11 +243,15 @@ class Prover:
 
     def _paired(self, one: Worth, pairs: Pairs, length: Length) -> tuple[Verdict, str]:
         """Make pairs until they tell, and return what they do."""
-        design = self._design(next_alpha(self.verdicts))
+        design, again = self._design(next_alpha(self.verdicts)), MADE_AGAIN
         while True:
             self._tell(one.remedy.title, pairs, design.most_pairs)
             self._afford(2 * length.expected_s)
             pair = pairs.make()
+            if again and _failed_at_the_end(pair):  # with or without the remedy: its steps were all made
+                again -= 1
+                pairs.pairs.pop()
+                continue
             if pair.base.error:
                 return Verdict.INCONCLUSIVE, f"the run without it failed: {pair.base.error}"
             problem = _problem(pair.remedy, one.remedy, len(pairs.base))
@@ -353,6 +360,12 @@ def _problem(trial: Trial, remedy: Remedy, before: int) -> str:
         place = "" if isinstance(edit, SetEnvironment) else f" at {edit.file}:{edit.line}"
         return f"the call that it changes{place} was never made in the trial"
     return ""
+
+
+def _failed_at_the_end(pair: Pair) -> bool:
+    """Return whether a trial of the pair failed though it had made as many steps as the other, or more."""
+    made = (pair.base.end_S.size, pair.remedy.end_S.size)
+    return (bool(pair.base.error) and made[0] >= made[1] > 0) or (bool(pair.remedy.error) and made[1] >= made[0] > 0)
 
 
 def _rough_ratio(base: Trial, trial: Trial) -> float:

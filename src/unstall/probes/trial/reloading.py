@@ -4,8 +4,9 @@ The indices of a pass are drawn once, by the loader's own sampler, and handed in
 number of workers: the same samples in the same order, by workers that live for one block. Arm 0 has as many as the
 training's own loader. Random draws in samples differ, so losses of such a training are compared with nothing.
 
-A block ends with the pass. Where no block fits into one, or the workers cannot be made so (an iterable dataset, batches made by
-the dataset), the loader is left alone and nothing is told; an error leaves it as it was.
+A part that the pass ends is no block. Where no block fits into a pass, or the workers cannot be made so (an iterable dataset,
+samples that are not put into batches, workers that are not forked), the loader is left alone and nothing is told. An error
+ends this one training, of which nothing is told either.
 """
 
 from __future__ import annotations
