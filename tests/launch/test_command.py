@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unstall.launch.command import resolve, training_python, why_silent
+from unstall.launch.command import alone, resolve, training_python, why_silent
 from unstall.launch.redaction import redacted
 from unstall.model.errors import UnstallError
 
@@ -167,3 +167,30 @@ def test_what_only_sounds_secret_is_shown(argv: list[str]) -> None:
 def test_the_home_folder_is_shortened() -> None:
     home = os.path.expanduser("~")
     assert redacted([f"{home}/data", f"--out={home}", f"{home}2/x"]) == ("~/data", "--out=~", f"{home}2/x")
+
+
+@pytest.mark.parametrize(
+    "words, one",
+    [
+        (
+            "torchrun --nproc-per-node 2 train.py --nproc-per-node 8",
+            "torchrun --nproc-per-node 1 train.py --nproc-per-node 8",
+        ),
+        (
+            "/env/bin/torchrun --standalone --nproc_per_node=gpu train.py",
+            "/env/bin/torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+        (
+            "python -m torch.distributed.run --nproc-per-node=4 -m pkg.train",
+            "python -m torch.distributed.run --nproc-per-node=1 -m pkg.train",
+        ),
+        ("accelerate launch --num_processes 2 train.py", "accelerate launch --num_processes 1 train.py"),
+        ("torchrun train.py --num_processes 2", None),
+        ("train.py --nproc-per-node 2", None),
+        ("torchrun --nproc-per-node", None),
+        ("", None),
+    ],
+)
+def test_one_rank_is_started_in_the_place_of_several_where_the_command_tells_how(words, one):
+    found = alone(words.split())
+    assert (None if found is None else " ".join(found)) == one

@@ -14,7 +14,7 @@ from unstall.model.run import Facts
 from unstall.model.trial import Captured, Trial
 from unstall.pipeline import fix as fixing
 from unstall.pipeline._asked import BY_USER, FixOptions
-from unstall.pipeline.bounds import UNCOMPILED, Bounding, compiles
+from unstall.pipeline.bounds import UNCOMPILED, Bounding, compiles, layers_of
 from unstall.pipeline.fix import Fix
 from unstall.pipeline.proving import Clock, Prover
 from unstall.pipeline.trial import NEEDED, Ask, Interrupted
@@ -81,6 +81,26 @@ def measured(bench, of, options=OPTIONS, compiled=False):
 
 
 BOTH = report(fetch=20, forward=10, checkpoint=10)
+
+
+def test_logging_is_a_layer_where_what_it_writes_takes_part_of_the_step():
+    talks = Share("between", 10 * MS, 0.25, (Share("input/output", 8 * MS, 0.2), Share("python", 2 * MS, 0.05)))
+    loud = replace(BOTH, step_parts=(*BOTH.step_parts, talks))
+    assert [layer.name for layer in layers_of(loud, False)] == ["input", "checkpoint", "logging"]
+    bounds, _ = measured(Planned(lambda gone: 10 if "logging" in gone else 18), replace(loud, step_parts=(talks,)))
+    near(bounds["logging"].alone, 18 / 10)
+    silent, _ = measured(Planned(lambda _: 18, untouched=("logging",)), replace(loud, step_parts=(talks,)))
+    assert "nothing was said" in silent["logging"].because
+
+
+def test_waiting_for_other_ranks_is_a_layer_where_one_can_be_started_alone():
+    waits = Share("backward", 20 * MS, 0.5, (Share("collectives", 16 * MS, 0.4),))
+    several = replace(BOTH, step_parts=(waits,), command=("torchrun", "--nproc-per-node", "2", "train.py"))
+    bench = Planned(lambda _: 20)
+    bounds, _ = measured(bench, several)
+    near(bounds["ranks"].alone, 1.0)
+    assert {(ask.alone, ask.ablate) for ask in bench.asks} == {(False, ()), (True, ())}
+    assert layers_of(replace(several, command=("train.py",)), False) == ()
 
 
 def near(ratio, value):

@@ -226,3 +226,26 @@ def test_safetensors_and_sharded_checkpoints_are_not_written_either(ablated):
     assert told == [[0, False]] * 2 and captured.ablated == {"checkpoint": 4}
     captured, (told, _), _, _ = ablated(WRITERS)
     assert all(size > 100 and sharded for size, sharded in told)
+
+
+TALK = """
+import logging, sys
+from tqdm import tqdm
+sys.stdout = open("said", "w")
+logging.basicConfig(stream=sys.stdout, level="INFO", format="%(message)s")
+print("before")
+for n in tqdm(range(4), file=sys.stdout, mininterval=0):
+    step(torch.full((4, 8), float(n)), torch.tensor([0, 1, 2, 0]))
+    print("printed", n)
+    logging.info("logged %s", n)
+sys.stdout.flush()
+steps = open("said").read()
+"""
+
+
+def test_what_is_said_in_the_loop_is_said_by_nobody(ablated):
+    captured, (said, _), _, _ = ablated(TALK, "logging")
+    assert "before" in said and "printed" not in said and "logged" not in said
+    assert captured.ablated["logging"] >= 2 * 4
+    captured, (said, _), _, _ = ablated(TALK)
+    assert said.count("printed ") == said.count("logged ") == 4 and captured.ablated == {}

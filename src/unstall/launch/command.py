@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from unstall.launch.redaction import redacted
 from unstall.model.errors import UnstallError
 
-__all__ = ["Command", "redacted", "resolve", "training_python", "why_silent"]
+__all__ = ["Command", "alone", "redacted", "resolve", "training_python", "why_silent"]
 
 _HIDING_LETTERS = {
     "I": "leaves out PYTHONPATH and sitecustomize's folder",
@@ -61,6 +61,29 @@ def resolve(words: Sequence[str], env: Mapping[str, str]) -> Command:
         _require_file(head)
         return Command((*_shell_script(head), *rest), os.path.basename(head))
     return Command((_program(head, env), *rest), _name_of((head, *rest)))
+
+
+def alone(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the command that starts one rank in the place of several on this machine; None where that cannot be told.
+
+    Known are ``--nproc-per-node N`` of torchrun and of ``-m torch.distributed.run``, and ``--num_processes N`` of
+    ``accelerate launch``.
+    """
+    starts = os.path.basename(words[0]) in ("torchrun", "accelerate") if words else False
+    if not starts and not any(word.endswith("torch.distributed.run") for word in words):
+        return None
+    found = list(words)
+    for at, word in enumerate(words):
+        name, given, _ = word.partition("=")
+        if name.lstrip("-").replace("-", "_") in ("nproc_per_node", "num_processes"):
+            if given:
+                found[at] = f"{name}=1"
+            elif at + 1 < len(words):
+                found[at + 1] = "1"
+            return tuple(found) if given or at + 1 < len(words) else None
+        if word.endswith((".py", ".pyz")):  # what follows is the training's own
+            return None
+    return None
 
 
 def training_python(env: Mapping[str, str]) -> str:

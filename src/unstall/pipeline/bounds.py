@@ -13,7 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from unstall.accounts.summary import NAMES
+from unstall.launch.command import alone
 from unstall.model.finding import Finding
+from unstall.model.ledger import Activity
 from unstall.model.remedy import SetEnvironment
 from unstall.model.report import Report
 from unstall.model.trial import Bound, Measure, Ratio, Trial
@@ -40,12 +43,21 @@ class Layer:
     Attributes:
         phases: that it is a part of. removed: what is taken away, in words.
         untouched: why nothing was, where the trial says so.
+        activity: the part of the phases that it is; "" for all of them.
     """
 
     name: str
     phases: tuple[str, ...]
     removed: str
     untouched: str = ""
+    activity: str = ""
+
+    def share(self, report: Report) -> float:
+        """Return how much of the step the layer takes."""
+        mine = [part for part in report.step_parts if part.name in self.phases]
+        if not self.activity:
+            return sum(part.share for part in mine)
+        return sum(inner.share for part in mine for inner in part.parts if inner.name == self.activity)
 
 
 INPUT = Layer(
@@ -59,6 +71,19 @@ CHECKPOINT = Layer(
     ("checkpoint",),
     "torch.save, safetensors and torch.distributed.checkpoint write nothing",
     "not observed: none was written by these within the steps of a trial; more --steps may reach one",
+)
+LOGGING = Layer(
+    "logging",
+    ("forward", "backward", "optimizer", "between"),
+    "print, loggers, SummaryWriter, wandb and progress bars say nothing in the loop",
+    "not observed: nothing was said by these within the steps of a trial",
+    NAMES[Activity.IO],
+)
+RANKS = Layer(
+    "ranks",
+    ("fetch", "forward", "backward", "optimizer", "between"),
+    "one rank trains alone, waits for no other, and has the cores of all",
+    activity=NAMES[Activity.COLLECTIVE],
 )
 COMPILE = Layer(
     "compile", ("forward", "backward"), "nothing is compiled; a ratio below 1 means that compiling pays"
@@ -76,10 +101,13 @@ def compiles(report: Report) -> bool:
 
 
 def layers_of(report: Report, compiled: bool) -> tuple[Layer, ...]:
-    """Return the layers that take at least 2 % of the step, the largest first; what compiling gives only where *compiled*."""
-    shares = {part.name: part.share for part in report.step_parts}
-    taken = {layer: sum(shares.get(phase, 0.0) for phase in layer.phases) for layer in (INPUT, CHECKPOINT, COMPILE)}
-    found = [layer for layer, share in taken.items() if share >= LEAST_SHARE and (layer is not COMPILE or compiled)]
+    """Return the layers that take at least 2 % of the step, the largest first; what compiling gives only where *compiled*.
+
+    What ranks wait for each other only where it is known how one is started alone.
+    """
+    taken = {layer: layer.share(report) for layer in (INPUT, CHECKPOINT, LOGGING, RANKS, COMPILE)}
+    known = {COMPILE: compiled, RANKS: alone(report.command) is not None}
+    found = [layer for layer, share in taken.items() if share >= LEAST_SHARE and known.get(layer, True)]
     return tuple(sorted(found, key=lambda layer: -taken[layer]))
 
 
@@ -207,9 +235,10 @@ class Bounding:
 
     def _make(self, number: int, arm: Arm) -> None:
         self._tell(number, arm)
-        names = tuple(self.way if name == INPUT.name else name for name in sorted(arm) if name != COMPILE.name)
+        probed = sorted(arm - {COMPILE.name, RANKS.name})
+        names = tuple(self.way if name == INPUT.name else name for name in probed)
         edits = (UNCOMPILED,) if COMPILE.name in arm else ()
-        trial = self.bench.make(replace(self.ask, edits=edits, ablate=names))
+        trial = self.bench.make(replace(self.ask, edits=edits, ablate=names, alone=RANKS.name in arm))
         if trial.error:
             self._fail(arm, trial.error)
             return
@@ -281,7 +310,7 @@ class Bounding:
         """Yield what is to be said of the bounds: that there are none, and predictions that promise more than they allow."""
         bounds = {bound.layer: bound for bound in self.bounds()}
         if not bounds:
-            yield f"No bound was measured: neither the input nor checkpoints take {LEAST_SHARE:.0%} of a step."
+            yield f"No bound was measured: neither the input nor checkpoints or logging take {LEAST_SHARE:.0%} of a step."
         for finding in self.report.findings:
             bound = bounds.get(_layer_of(finding))
             _, high = claimed(self.report, finding, Measure.STEP)

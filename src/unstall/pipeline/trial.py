@@ -57,6 +57,7 @@ class Ask:
         timed: whether its time counts; only then other programs are waited for.
         ablate: what is taken away for a bound, by the names of `probes/trial/ablating.py`; such a trial trains nothing right.
         switch: the blocks of a screening, as `probes/trial/_asked.py` reads them; empty where nothing is switched.
+        alone: whether one rank trains in the place of all; as *ablate*, only its time counts.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -71,6 +72,7 @@ class Ask:
     ablate: tuple[str, ...] = ()
     timed: bool = True
     switch: Mapping[str, object] = field(default_factory=dict)
+    alone: bool = False
 
     def config(self) -> dict[str, object]:
         """Return what the probes are told."""
@@ -147,7 +149,7 @@ class Bench:
         recordings.write_config(folder, ask.config())
         clock = _Slept()
         status = None if blocks is None else lambda *_: blocks(_blocks_made(folder))
-        ended = self._launch(folder, ask.edits, sampled=False, limit_s=ask.limit_s, status=status)
+        ended = self._launch(folder, ask.edits, sampled=False, limit_s=ask.limit_s, status=status, alone=ask.alone)
         if ended.signals:
             raise Interrupted
         slept_ns = clock.slept_ns()
@@ -177,9 +179,11 @@ class Bench:
         sampled: bool,
         limit_s: float | None,
         status: supervise.Status | None = None,
+        alone: bool = False,
     ) -> supervise.Ended:
         there = self.workspace.fresh()
-        words = [self.workspace.moved(word, there) for word in self.words]
+        given = (commands.alone(self.words) or self.words) if alone else self.words
+        words = [self.workspace.moved(word, there) for word in given]
         env = {**self.env, **override.environment(edits)}
         if edits:
             env[PLAN] = str(_write_plan(folder, edits, there))

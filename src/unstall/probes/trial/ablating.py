@@ -6,6 +6,7 @@
     input-endless   the same, and a loader that does not tell how many batches it has never comes to its end
     input-maker     the same for the function that makes the batches of a loop without a loader
     checkpoint      torch.save, safetensors and torch.distributed.checkpoint write nothing
+    logging         from the first backward pass on print, loggers, SummaryWriter, wandb and progress bars say nothing
 
 The first batch after the first backward pass is the first one that is given again.  The loader's workers are ended then: left
 alone, they would make batches at full speed that nobody takes.  Later passes make no iterator of torch's at all.
@@ -13,11 +14,13 @@ alone, they would make batches at full speed that nobody takes.  Later passes ma
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from threading import get_ident
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -31,11 +34,19 @@ from unstall.probes.trial._again import Again
 from unstall.probes.trial._asked import ablated
 
 AFTER = "torch"
-INPUT, ENDLESS, MAKER, CHECKPOINT = "input", "input-endless", "input-maker", "checkpoint"
+INPUT, ENDLESS, MAKER, CHECKPOINT, LOGGING = "input", "input-endless", "input-maker", "checkpoint", "logging"
 # module -> functions that write what they are given first, each with the name of the parameter that says where to
 WRITERS = {
     "safetensors.torch": {"save_file": "filename", "save_model": "filename"},
     "torch.distributed.checkpoint.state_dict_saver": {"save": "checkpoint_id", "async_save": "checkpoint_id"},
+}
+# module -> class in it -> beginnings of the names of its methods that say something and return nothing of use
+SAYING: dict[str, dict[str, tuple[str, ...]]] = {
+    "logging": {"Logger": ("handle",)},
+    "torch.utils.tensorboard.writer": {"SummaryWriter": ("add_", "flush")},
+    "tensorboardX.writer": {"SummaryWriter": ("add_", "flush")},
+    "wandb.sdk.wandb_run": {"Run": ("log",)},
+    "tqdm.std": {"tqdm": ("display",)},
 }
 
 
@@ -47,6 +58,8 @@ def install(probe: Probe) -> None:
         Making(probe)
     if CHECKPOINT in wanted:
         Writing(probe)
+    if LOGGING in wanted:
+        Silencing(probe)
 
 
 class Counts:
@@ -301,3 +314,38 @@ class Writing:
         folder = os.path.dirname(path)
         if os.path.commonpath([path, self.here]) == self.here and os.path.isdir(folder) and not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+# ------------------------------------------------------------------ what it says
+
+
+class Silencing:
+    """Lets what the training thread says from the first backward pass on be said by nobody."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe, self.recorder, self.counts = probe, probe.recorder, Counts(probe, LOGGING)
+        self.trains = False
+        self.recorder.at_backward.append((probe, self.backward))
+        builtins.print = self.silent(builtins.print)
+        for module in SAYING:
+            self.recorder.when(module, self.wrap)
+
+    def backward(self, *_: object, **__: object) -> None:
+        self.trains = True
+
+    def wrap(self, module: ModuleType) -> None:
+        with self.probe.guard():
+            for name, beginnings in SAYING[module.__name__].items():
+                kind = getattr(module, name)
+                for method in [one for one in vars(kind) if one.startswith(beginnings)]:
+                    setattr(kind, method, self.silent(getattr(kind, method)))
+
+    def silent(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def said(*args: Any, **kwargs: Any) -> Any:
+            if not self.trains or is_compiling() or not self.probe.on or get_ident() != self.recorder.thread:
+                return original(*args, **kwargs)
+            self.counts.add()
+            return None
+
+        return said
