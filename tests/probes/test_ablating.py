@@ -138,6 +138,73 @@ def test_a_loader_that_evaluates_gives_what_it_has(ablated):
     assert captured.ablated == {"input": 19}
 
 
+HOLDING_OUT = """
+train, held_out = DataLoader(Points(), 4, shuffle=True), {loader}
+for epoch in range(3):
+    for x, y in train:
+        step(x, y)
+    model.eval()
+    taken = 0
+    for x, y in {around}(held_out):
+        with torch.set_grad_enabled({gradients}):
+            model(x)
+        taken += 1
+    model.train()
+    steps.append(taken)
+"""
+AHEAD = """
+def ahead(loader):
+    batches = iter(loader)
+    batch = next(batches)
+    for following in batches:
+        yield batch
+        batch = following
+    yield batch
+"""
+
+
+@pytest.fixture
+def with_modules(monkeypatch):
+    monkeypatch.setattr("trainings.NEEDED", ["backward", "optimizers", "modules"])
+
+
+@pytest.mark.parametrize("name", [*LOADERS, *STREAMS])
+def test_a_loader_that_evaluates_ends_after_two_batches(ablated, with_modules, name):
+    loop = HOLDING_OUT.format(loader=(LOADERS | STREAMS)[name], around="iter", gradients=False)
+    captured, (taken, _), fetched, _ = ablated(loop, "evaluation")
+    assert taken == [2, 2, 2] and captured.ablated == {"evaluation": 3}
+    assert captured.losses_L.size == 30 and len(fetched) // 2 < 3 * 40 + 40
+    captured, (taken, _), _, _ = ablated(loop)
+    assert taken == [10, 10, 10] and captured.ablated == {}
+
+
+def test_input_and_evaluation_are_taken_away_together(ablated, with_modules):
+    loop = HOLDING_OUT.format(loader=LOADERS["workers"], around="iter", gradients=False)
+    captured, (taken, _), _, _ = ablated(loop, "evaluation", "input")
+    assert taken == [2, 2, 2] and captured.ablated == {"evaluation": 3, "input": 29}
+
+
+def test_a_wrapper_that_asks_one_batch_ahead_trains_on_all_of_a_new_loader(ablated, with_modules):
+    loop = HOLDING_OUT.format(loader=LOADERS["here"], around="ahead", gradients=False)
+    loop = loop.replace("    for x, y in train:", "    for x, y in ahead(DataLoader(Points(), 4)):")
+    captured, (taken, _), _, _ = ablated(AHEAD + loop, "evaluation")
+    assert taken == [2, 2, 2] and captured.losses_L.size == 30
+
+
+def test_an_evaluation_with_gradients_on_is_left_alone(ablated, with_modules):
+    loop = HOLDING_OUT.format(loader=LOADERS["here"], around="iter", gradients=True)
+    captured, (taken, _), _, _ = ablated(loop, "evaluation")
+    assert taken == [10, 10, 10] and captured.ablated == {"evaluation": 0}
+
+
+def test_a_step_that_calls_a_module_without_gradients_trains_on_every_batch(ablated, with_modules):
+    body = LOOP.format(loader=LOADERS["here"]).replace(
+        "        step(x, y)", "        with torch.no_grad():\n            model(x)\n        step(x, y)"
+    )
+    captured, (steps, _), _, _ = ablated(body, "evaluation")
+    assert steps == [10, 10, 10] and captured.ablated == {"evaluation": 0}
+
+
 CHANGING = """
 def as_dict(samples):
     x, y = torch.utils.data.default_collate(samples)
@@ -172,8 +239,7 @@ steps.append(len(made))
 """
 
 
-def test_the_function_that_makes_the_batches_is_found_and_gives_one_of_them_again(ablated, monkeypatch):
-    monkeypatch.setattr("trainings.NEEDED", ["backward", "optimizers", "modules"])
+def test_the_function_that_makes_the_batches_is_found_and_gives_one_of_them_again(ablated, with_modules):
     captured, ([made], seen), _, _ = ablated(MAKER, "input-maker")
     assert len(set(seen[10:40])) == 1 and len(set(seen[40:])) == 5  # without gradients it is left alone
     assert made + captured.ablated["input"] == 45 and captured.ablated["input"] >= 30

@@ -52,9 +52,10 @@ def test_a_row_is_read_as_it_was_written(tmp_path):
 
 def test_what_was_measured_is_told_on_the_scale_of_the_run_that_claims():
     assert realised(before=(100.0, 110.0), after=(50.0, 55.0)).measured_ms == pytest.approx(50)
-    assert realised(after=(55.0, 55.0)).score == pytest.approx((math.log(50 / 55), math.log(55 / 60)))
-    assert realised(after=(55.0, 55.0)).outside == pytest.approx(math.log(55 / 60))
-    assert realised(after=(72.0, 72.0)).outside == pytest.approx(math.log(72 / 60))
+    unit = 0.5 * 0.5 + 0.05  # of half that is said to be saved
+    assert realised(after=(55.0, 55.0)).score == pytest.approx((-0.05 / unit, -0.05 / unit))
+    assert realised(after=(55.0, 55.0)).outside == pytest.approx(-0.05)
+    assert realised(after=(72.0, 72.0)).outside == pytest.approx(0.12)
     assert realised(after=(50.0, 50.0)).error == pytest.approx(0.1)
 
 
@@ -83,8 +84,8 @@ def test_the_file_holds_the_scores_by_cause_and_what_they_were_measured_on():
     assert made["about"] == {"torch": "2.13.0"} and made["load"] == [0.25, 0.5, 2.0]
     assert list(made["scores"]) == ["data/a", "io/b"]
     assert made["scores"]["data/a"] == [
-        [round(math.log(50 / 72), 4), round(math.log(72 / 60), 4)],
-        [round(math.log(50 / 55), 4), round(math.log(55 / 60), 4)],
+        [round(-0.22 / 0.3, 4), round(0.12 / 0.3, 4)],
+        [round(-0.05 / 0.3, 4), round(-0.05 / 0.3, 4)],
     ]
 
 

@@ -66,6 +66,12 @@ INPUT = Layer(
     "the loop gets its first batch again and again, and nothing is fetched",
     "not observed: it could not be told what makes the batches, or how many an epoch has",
 )
+EVALUATION = Layer(
+    "evaluation",
+    ("evaluate",),
+    "a loader that evaluates ends after two batches",
+    "not observed: no loader evaluated with gradients off within the steps of a trial; more --steps may reach it",
+)
 CHECKPOINT = Layer(
     "checkpoint",
     ("checkpoint",),
@@ -105,7 +111,7 @@ def layers_of(report: Report, compiled: bool) -> tuple[Layer, ...]:
 
     What ranks wait for each other only where it is known how one is started alone.
     """
-    taken = {layer: layer.share(report) for layer in (INPUT, CHECKPOINT, LOGGING, RANKS, COMPILE)}
+    taken = {layer: layer.share(report) for layer in (INPUT, EVALUATION, CHECKPOINT, LOGGING, RANKS, COMPILE)}
     known = {COMPILE: compiled, RANKS: alone(report.command) is not None}
     found = [layer for layer, share in taken.items() if share >= LEAST_SHARE and known.get(layer, True)]
     return tuple(sorted(found, key=lambda layer: -taken[layer]))
@@ -181,7 +187,7 @@ class Bounding:
     def _length(self, arms: int) -> Length:
         """Return how long trials are, so that the fewest rounds of so many *arms* fit where they can."""
         each_s = self._budget_s / (LEAST_ROUNDS * arms)
-        periodic = CHECKPOINT in self.layers
+        periodic = CHECKPOINT in self.layers or EVALUATION in self.layers
         return length_of(self.report, Measure.STEP, periodic, replace(self.options, budget_s=each_s / MOST_SHARE))
 
     @property
@@ -310,7 +316,8 @@ class Bounding:
         """Yield what is to be said of the bounds: that there are none, and predictions that promise more than they allow."""
         bounds = {bound.layer: bound for bound in self.bounds()}
         if not bounds:
-            yield f"No bound was measured: neither the input nor checkpoints or logging take {LEAST_SHARE:.0%} of a step."
+            named = "the input, evaluation, checkpoints and logging"
+            yield f"No bound was measured: none of {named} takes {LEAST_SHARE:.0%} of a step."
         for finding in self.report.findings:
             bound = bounds.get(_layer_of(finding))
             _, high = claimed(self.report, finding, Measure.STEP)
@@ -326,4 +333,4 @@ def _layer_of(finding: Finding) -> str:
     phases = {stake.phase.name.lower() for stake in finding.stakes}
     if not finding.fault or not phases or measure_of(finding) is not Measure.STEP:
         return ""
-    return next((layer.name for layer in (INPUT, CHECKPOINT) if phases <= {*layer.phases}), "")
+    return next((layer.name for layer in (INPUT, EVALUATION, CHECKPOINT) if phases <= {*layer.phases}), "")

@@ -155,9 +155,7 @@ class Fix:
 
     def _explained(self) -> Report:
         """Return the report of the run with all kept remedies; the one before where it cannot be recorded."""
-        for _ in range(
-            2
-        ):  # a run that fails once at its end, as ranks that race to it may, is no fault of the remedies
+        for _ in range(2):  # ranks that race to their end may fail once, which is no fault of the remedies
             tell(self.options, self.clock, "recording the run with what was kept")
             report = _record(self.options, self.bench, self.edits, self.clock)
             if not report.exit_code and report.steady_steps:

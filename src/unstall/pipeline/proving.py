@@ -23,7 +23,7 @@ from unstall.trials.statistics import p_faster
 from unstall.trials.worth import Worth
 
 MADE_AGAIN = (
-    2  # pairs of a remedy, one of which failed when all its steps had been made, as where ranks race to their end
+    2  # pairs of a remedy, of which a trial failed once all its steps were made, as where ranks race to their end
 )
 SEEDED_PAIRS = 4  # at least, where only the band of seeds tells whether the training stayed the same
 

@@ -32,6 +32,7 @@ from unstall.readers import recording as reader
 from unstall.remedies import override
 
 NEEDED = ("backward", "optimizers")  # probes beside a trial's own; the others would only cost time
+TOLD_BY_MODULES = {"input-maker", "evaluation"}  # found by what the model is given, or by its call with gradients off
 MOST_STEPS = 3900  # the recorder writes so many one by one
 WAIT_S, WAIT_SHARE = 20.0, 1 / 8  # for other programs to end, before a trial; and at most, of the budget
 WAITED_SHARE = 0.05  # of the wall time: a thread of the training was runnable and had no core
@@ -89,9 +90,7 @@ class Ask:
         if self.switch:
             trial["switch"] = dict(self.switch)
         steps = None if self.steps is None else min(MOST_STEPS, self.steps)
-        needed = (
-            (*NEEDED, "modules") if "input-maker" in self.ablate else NEEDED
-        )  # it is found by what the model is given
+        needed = NEEDED if TOLD_BY_MODULES.isdisjoint(self.ablate) else (*NEEDED, "modules")
         return {"step_limit": steps, "only": list(needed), "trial": trial}
 
 
