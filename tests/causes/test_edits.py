@@ -11,7 +11,9 @@ from unstall.model.finding import Line
 from unstall.model.remedy import (
     AddCall,
     CallFirst,
+    Decorate,
     Members,
+    Named,
     RemoveCall,
     RemoveSetting,
     Safety,
@@ -115,6 +117,21 @@ def test_a_framework_computes_in_mixed_precision_by_its_configuration(key, kind,
 def test_a_loop_of_ones_own_is_told_what_to_wrap():
     remedy = next(one for one in remedies_of("kernels/full-precision-matmul") if one.id.endswith("#autocast"))
     assert remedy.edits == () and 'torch.autocast("cuda", dtype=torch.bfloat16)' in remedy.why
+
+
+def test_the_forward_of_ones_own_model_is_computed_in_mixed_precision():
+    own = {"site": "train.py:9:main", "forward": "net.py:5:forward"}
+    (edit,) = autocast_of({"model:0": own}).edits
+    half = Decorate("net.py", 5, "forward", "torch.autocast", ("cuda",), (("dtype", Named("torch.bfloat16")),))
+    assert edit == half
+    library = {**own, "forward": "/lib/python3.11/site-packages/a/b.py:20:forward"}
+    for models in ({"model:0": own, "model:1": own}, {"model:0": {**own, "forward": ""}}, {"model:0": library}):
+        assert autocast_of(models).edits == ()
+
+
+def autocast_of(facts):
+    found = remedies_of("kernels/full-precision-matmul", facts)
+    return next(one for one in found if one.id.endswith("#autocast"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from unstall.launch.workspace import Workspace, prepare
-from unstall.model.remedy import RemoveCall, SetKeyword
+from unstall.model.remedy import Decorate, Named, RemoveCall, SetKeyword
 from unstall.model.trial import Verdict
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
@@ -56,6 +56,21 @@ def test_an_edit_is_met_where_its_call_is_made_and_missed_where_it_is_not(bench)
     elsewhere = SetKeyword("train.py", 7, "torch.optim.Adam", "fused", True)
     other = bench("12").make(Ask(edits=(elsewhere,), timed=False))
     assert other.error or other.missed == (0,)
+
+
+def test_the_forward_of_a_class_of_the_script_gets_a_decorator(tmp_path, monkeypatch):
+    body = "class Net(torch.nn.Linear):\n    def forward(self, x):\n        return super().forward(x).square()\n"
+    loop = SCRIPT.replace("model = torch.nn.Linear(8, 8)", body + "model = Net(8, 8)").replace("    gc.collect()\n", "")
+    (tmp_path / "train.py").write_text(loop)
+    monkeypatch.chdir(tmp_path)
+    half = Decorate("train.py", 7, "forward", "torch.autocast", ("cpu",), (("dtype", Named("torch.bfloat16")),))
+    plain, decorated = (
+        Bench(("train.py", "9"), tmp_path / name, Workspace(tmp_path, None)).make(Ask(edits=edits, timed=False))
+        for name, edits in (("plain", ()), ("half", (half,)))
+    )
+    assert not decorated.error and decorated.missed == ()
+    assert decorated.captured.losses_L == pytest.approx(plain.captured.losses_L, rel=0.05)
+    assert (decorated.captured.losses_L != plain.captured.losses_L).any()
 
 
 def test_a_trial_stops_at_its_step_and_writes_nothing_beside_the_script(bench):

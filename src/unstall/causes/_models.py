@@ -1,4 +1,4 @@
-"""How the model that trains is compiled by an edit, where the recording tells which line of the user's makes it."""
+"""How the model that trains is compiled, or its forward decorated, by an edit, where the recording tells the user's line of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from unstall.causes._configured import is_library
-from unstall.model.remedy import CallMethod, MadeEdit, Value, WrapCall
+from unstall.model.remedy import CallMethod, Decorate, MadeEdit, Scalar, Value, WrapCall
 from unstall.model.run import Facts, Run
 from unstall.model.tables import Tables
 
@@ -32,6 +32,20 @@ def compiling(run: Run, tables: Tables, keywords: Sequence[tuple[str, Value]] = 
     if model.flag("plain"):
         return (WrapCall(line.file, line.line, call, "torch.compile", given, made),)
     return (CallMethod(line.file, line.line, call, "compile", given, made),) if _is_named(line.code, call) else ()
+
+
+def decorating(
+    run: Run, tables: Tables, call: str, arguments: Sequence[Scalar], keywords: Sequence[tuple[str, Value]]
+) -> tuple[Decorate, ...]:
+    """Return the edit that puts a decorator on the forward of the only model that trains.
+
+    () where there are several, or the forward is not the user's.
+    """
+    models = list(run.ranks[0].facts.family("model").values())
+    line = tables.place(models[0].text("forward") or "") if len(models) == 1 else None
+    if line is None or is_library(line.file):
+        return ()
+    return (Decorate(line.file, line.line, "forward", call, tuple(arguments), tuple(keywords)),)
 
 
 def _call(model: Facts) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from unstall.model.remedy import (
     AmendList,
     CallFirst,
     CallMethod,
+    Decorate,
     Edit,
     Knob,
     ListItems,
@@ -53,6 +54,7 @@ _KINDS: dict[str, type[Edit]] = {
     "set-attribute": SetAttribute,
     "wrap-call": WrapCall,
     "call-method": CallMethod,
+    "decorate": Decorate,
     "set-environment": SetEnvironment,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

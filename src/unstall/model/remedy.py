@@ -213,9 +213,30 @@ class SetAttribute:
         return 1
 
 
+@dataclass(frozen=True, slots=True)
+class Decorate:
+    """Put the decorator *call*(*arguments*, *keywords*) on *method*, which begins on *line* of *file*.
+
+    ``def forward(self, x):`` gets ``@torch.autocast("cuda", dtype=torch.bfloat16)`` above it.
+
+    Attributes:
+        line: of the function's first decorator; of its ``def`` where it has none.
+        call: dotted import path; the file has to import it, or a package that it is of.
+        made: import path of a class that the method's is derived from.
+    """
+
+    file: str
+    line: int
+    method: str
+    call: str
+    arguments: tuple[Scalar, ...] = ()
+    keywords: tuple[tuple[str, Value], ...] = ()
+    made: str = "torch.nn.Module"
+
+
 MadeEdit = WrapCall | CallMethod  # of what one call makes
 CallEdit = SetKeyword | ListItems | AmendList | RemoveCall | CallFirst | MadeEdit  # of one call site
-SourceEdit = CallEdit | RemoveSetting | AddCall | SetAttribute
+SourceEdit = CallEdit | Decorate | RemoveSetting | AddCall | SetAttribute
 Edit = SourceEdit | SetEnvironment
 
 

@@ -5,6 +5,7 @@ Only making a module costs anything, 2 us each; after the first steps nothing is
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import weakref
@@ -123,14 +124,23 @@ def trains(module: Any) -> bool:
 
 
 def described(module: Any) -> dict[str, object]:
-    """Return the class, by its import path or, of one of the script, its name; and whether its forward is torch's own code."""
+    """Return the class, by its import path or, of one of the script, its name; whether its forward is torch's own code, and
+    where it is the user's; and its parameters' elements."""
     kind = type(module)
     forward = getattr(kind, "forward", None)
     return {
         "class": kind.__qualname__ if kind.__module__ == "__main__" else f"{kind.__module__}.{kind.__qualname__}",
         "plain": str(getattr(forward, "__module__", "")).partition(".")[0] == "torch",
         "elements": sum(parameter.numel() for parameter in module.parameters()),
+        "forward": _forward_of(kind),
     }
+
+
+def _forward_of(kind: type) -> str:
+    """Return where the class's own forward begins, the first decorator counted; "" where it is inherited or a library's."""
+    method = vars(kind).get("forward")
+    code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+    return _place(code, code.co_firstlineno) if code is not None and is_users(code.co_filename) else ""
 
 
 def _file_of(kind: type) -> str:

@@ -21,6 +21,7 @@ from unstall.model.remedy import (
     AddCall,
     CallEdit,
     CallMethod,
+    Decorate,
     Edit,
     RemoveSetting,
     SetAttribute,
@@ -31,6 +32,7 @@ from unstall.model.remedy import (
 )
 from unstall.remedies.caller import Caller
 from unstall.remedies.constructed import around_new
+from unstall.remedies.decorating import decorate
 from unstall.remedies.holding import hold
 from unstall.remedies.replacing import NotReachable, located, replace, replace_everywhere
 from unstall.remedies.settings import is_variable, leave_out
@@ -63,8 +65,8 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
 
     Args:
         met: called with an edit's index in *edits* each time that edit changes a call, just before the call is made,
-            in the thread that makes it; once, from here, for a statement of a file's head, and never for
-            `SetEnvironment`.  An edit that it never hears of was not met.
+            in the thread that makes it; once, from here, for a statement of a file's head; as the class is made, for
+            `Decorate`; and never for `SetEnvironment`.  An edit that it never hears of was not met.
     Raises:
         NotReachable: When what is called cannot be imported or replaced.
         NotPatchable: When the source shows several such calls on the line, or a call to be left out whose
@@ -81,6 +83,8 @@ def apply(edits: Sequence[Edit], met: Met | None = None) -> Callable[[], None]:
                 hear()
             elif isinstance(edit, RemoveSetting):
                 leave_out(edit, undo, hear)
+            elif isinstance(edit, Decorate):
+                decorate(edit, undo, hear)
             elif not isinstance(edit, SetEnvironment):
                 _install(edit, undo, hear)
         return undo.pop_all().close
@@ -110,6 +114,8 @@ def environment(edits: Sequence[Edit]) -> dict[str, str]:
 
 def _path(edit: SourceEdit) -> str:
     """Return the import path of what is changed in the live process."""
+    if isinstance(edit, Decorate):
+        return edit.made
     if isinstance(edit, (WrapCall, CallMethod)) and edit.made:
         return edit.made  # the class itself may be one of the script, which nobody imports
     if isinstance(edit, RemoveSetting):

@@ -18,6 +18,7 @@ from unstall.model.remedy import (
     AmendList,
     CallFirst,
     CallMethod,
+    Decorate,
     Edit,
     ListItems,
     RemoveCall,
@@ -30,6 +31,7 @@ from unstall.model.remedy import (
 )
 from unstall.remedies.amending import with_list
 from unstall.remedies.arguments import with_keyword
+from unstall.remedies.decorating import with_decorator
 from unstall.remedies.first import holds_first, with_first
 from unstall.remedies.head import with_statement
 from unstall.remedies.listing import with_items
@@ -82,6 +84,8 @@ def _edited(source: str, edit: SourceEdit, command: Sequence[str] | None) -> str
         new = with_keyword(text, tree, find(tree, edit), edit, command)
     elif isinstance(edit, (AddCall, SetAttribute)):
         new = with_statement(text, tree, edit)
+    elif isinstance(edit, Decorate):
+        new = with_decorator(text, tree, edit)
     elif isinstance(edit, CallFirst):
         new = with_first(text, find(tree, edit), edit) if not holds_first(tree, edit) else source
     elif isinstance(edit, ListItems):

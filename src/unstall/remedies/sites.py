@@ -22,6 +22,7 @@ from unstall.model.remedy import (
     CallEdit,
     CallFirst,
     CallMethod,
+    Decorate,
     ListItems,
     RemoveCall,
     RemoveSetting,
@@ -59,6 +60,8 @@ def _said(edit: SourceEdit) -> str:
         return f"{', '.join(edit.items)} in {edit.keyword} of {edit.call}"
     if isinstance(edit, RemoveSetting):
         return f"leaving {edit.target} as it is"
+    if isinstance(edit, Decorate):
+        return f"@{edit.call} on {edit.method}"
     if isinstance(edit, WrapCall):
         return f"{edit.wrapper} around {edit.call}"
     if isinstance(edit, CallMethod):

@@ -17,6 +17,7 @@ from unstall.model.remedy import (
     AmendList,
     CallFirst,
     CallMethod,
+    Decorate,
     Edit,
     ListItems,
     MadeEdit,
@@ -245,6 +246,9 @@ def _edit(edit: Edit) -> str:
         return f"edit {edit.file}:{edit.line}: {edit.wrapper}({edit.call}(...){_keywords(edit, ', ')})"
     if isinstance(edit, CallMethod):
         return f"edit {edit.file}:{edit.line}: X.{edit.method}({_keywords(edit)}) behind X = {edit.call}(...)"
+    if isinstance(edit, Decorate):
+        arguments = ", ".join(repr(value) for value in edit.arguments)
+        return f"edit {edit.file}:{edit.line}: @{edit.call}({arguments}{_keywords(edit, ', ')}) on {edit.method}"
     if isinstance(edit, AddCall):
         arguments = ", ".join(repr(value) for value in edit.arguments)
         return f"edit {edit.file}: {edit.call}({arguments}) behind the imports"
@@ -260,6 +264,6 @@ def _edit(edit: Edit) -> str:
     return f"start with {edit.variable}={edit.value}"
 
 
-def _keywords(edit: MadeEdit, before: str = "") -> str:
+def _keywords(edit: MadeEdit | Decorate, before: str = "") -> str:
     given = [f"{name}={value.path if isinstance(value, Named) else repr(value)}" for name, value in edit.keywords]
     return before + ", ".join(given) if given else ""

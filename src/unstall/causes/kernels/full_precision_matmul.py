@@ -32,12 +32,13 @@ from dataclasses import replace
 from unstall.causes._cause import LEAST_SHARE, Cause
 from unstall.causes._configured import Setting, head_file, setting
 from unstall.causes._device import percent, spread, total, where
+from unstall.causes._models import decorating
 from unstall.causes.kernels._matrix import AMPERE, CDNA, CDNA3, Math, Units, has_tensor_cores, math_of, units_of
 from unstall.model.case import Fires, Given, Silent
 from unstall.model.device import DeviceUse, Kernels
 from unstall.model.finding import Candidate, Evidence, Finding, Line, Saving, Scope, Weight
 from unstall.model.ledger import Activity, Basis, Device, Ledger, Phase
-from unstall.model.remedy import AddCall, Remedy, Safety, Switch
+from unstall.model.remedy import AddCall, Named, Remedy, Safety, Switch
 from unstall.model.run import Run, Sensor
 from unstall.model.tables import Tables
 
@@ -171,11 +172,14 @@ class FullPrecisionMatmul(Cause):
                 why=f"{why}less memory moves as well, so other operations gain, too; compare the losses of a short training",
             )  # fmt: skip
             return
+        keywords = (("dtype", Named(f"torch.{half}")),)
+        edits = decorating(run, tables, "torch.autocast", ("cuda",), keywords) if half == "bfloat16" else ()
         scaled = "" if half == "bfloat16" else " and torch.amp.GradScaler, since small gradients vanish in float16"
         yield Remedy(
-            f"{self.id}#autocast", f"mixed precision with torch.autocast (dtype=torch.{half})", Safety.CHANGES_TRAINING,
+            f"{self.id}#autocast", f"mixed precision with torch.autocast (dtype=torch.{half})", Safety.CHANGES_TRAINING, edits,
             why=f'Wrap forward and loss in torch.autocast("cuda", dtype=torch.{half}){scaled}. Less memory moves as well, so '
-            "other operations gain, too. Compare the losses of a short training.",
+            "other operations gain, too. Compare the losses of a short training."
+            + (" The edit puts it on forward alone: a loss outside of it is given bfloat16." if edits else ""),
         )  # fmt: skip
 
 
