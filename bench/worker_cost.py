@@ -5,7 +5,7 @@ Counted is the CPU time of the whole worker, all its threads, from the begin of 
 what it writes, and the sending. A block is 200 fetches, its value the mean with the probes less the mean without;
 stated are the median of the blocks and its 95 % interval by the sign test. The goal is under 1 % of a fetch of 1 ms.
 
-The first fetches of a worker are left out: after 256 that take under 5 ms each one in 32 is recorded. What is done
+The first fetches of a worker are left out: after 256 that take under 5 ms each one in 64 is recorded. What is done
 once in 64 fetches or more seldom is in it.
 """
 

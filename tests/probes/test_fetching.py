@@ -1,6 +1,7 @@
 """Fetches of a worker: all of the first are recorded, and of cheap ones few after that."""
 
 import contextlib
+import pickle
 from multiprocessing import queues
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstall.probes import fetching
-from unstall.probes.fetching import CHEAP_NS, CHEAP_ONE_IN, CHEAP_UNTIL, Fetching
+from unstall.probes.fetching import CHEAP_NS, CHEAP_ONE_IN, CHEAP_UNTIL, Fetching, Pickling
 from unstall.readers.wire import FETCHED
 
 
@@ -83,6 +84,20 @@ def test_all_batches_that_take_long_are_recorded(recorded):
 def test_of_cheap_batches_all_of_the_first_are_recorded_and_then_one_in_so_many(recorded):
     later = [CHEAP_UNTIL + n * CHEAP_ONE_IN for n in range(1, 6)]
     assert recorded(later[-1] + 1, CHEAP_NS - 1)["batch"].tolist() == [*range(1, CHEAP_UNTIL + 1), *later]
+
+
+def test_what_is_sent_is_timed_where_it_is_recorded_next_and_left_alone_elsewhere(monkeypatch):
+    original = queues._ForkingPickler
+    monkeypatch.setattr(queues, "_ForkingPickler", original)
+    of = SimpleNamespace(pickled_ns=0)
+    pickling = Pickling(of)
+    assert pickle.loads(queues._ForkingPickler.dumps([1])) == [1] and of.pickled_ns > 0
+    pickling.time(False)
+    assert queues._ForkingPickler is original
+    pickling.time(True)
+    queues._ForkingPickler = own = object()
+    pickling.time(False)
+    assert queues._ForkingPickler is own
 
 
 def test_a_record_holds_what_was_pickled_for_one_batch_where_those_before_are_not_recorded(recorded):

@@ -31,7 +31,7 @@ SEVERAL = 3  # batches whose random draws are looked at, from each worker's star
 SELDOM = 128
 ALL_UNTIL, THEN_ONE_IN = 20_000, 16  # 96 bytes a batch: 2 MB a worker, then a sixteenth of the rate
 # A record takes 16 us over and over, and 110 between other work on a busy machine: too much a batch of a millisecond.
-CHEAP_NS, CHEAP_UNTIL, CHEAP_ONE_IN = 5_000_000, 256, 32
+CHEAP_NS, CHEAP_UNTIL, CHEAP_ONE_IN = 5_000_000, 256, 64
 HERE_UNTIL, THEN_HERE_ONE_IN = 128, 64  # in the training process, where a record costs the training itself 110 us
 
 
@@ -57,6 +57,7 @@ class Fetching:
         self.until, self.one_in = ALL_UNTIL, THEN_ONE_IN
         self.walls_ns = 0  # of all fetches so far
         self.pickled_ns = 0
+        self.pickler: Pickling | None = None
         self.collate_ns = 0
         self.queue = RunQueue()
         self.worker: int | None = None
@@ -83,6 +84,8 @@ class Fetching:
             wanted = self.samples.left and self.samples.wants(fetcher, index)
             if not self.probe.on or (count > self.until and count % self.one_in and not wanted):
                 self.pickled_ns = 0  # a record is to hold what was pickled for one batch
+                if self.pickler is not None:  # what is recorded next is sent while this one is made
+                    self.pickler.time(not (count + 1) % self.one_in)
                 return original(fetcher, index)
             token = None
             with self.probe.guard():
@@ -126,6 +129,8 @@ class Fetching:
         nbytes = size_of(batch)
         if token.reads is not None:
             self.samples.reads.end(token.reads, fetcher, samples, nbytes)
+        if self.count > self.until and self.count % self.one_in:
+            return  # only its samples were wanted: how it was sent was not timed, and looking at them took time
         record = wire.FETCHED.pack(
             self.worker, 0, self.count, token.start, wall, cpu - token.cpu, run_queue - token.run_queue,
             team - token.team,
@@ -163,22 +168,8 @@ class Fetching:
             self.recorder.fact({"threads": threads, "threads_set_at": self.threads_set_at})
 
     def time_pickling(self) -> None:
-        """Stand in for the pickler that this process's queues use: it works in the queue's own thread."""
-        from multiprocessing import queues
-
-        module: Any = queues  # the name is private, and missing from the types
-        original, fetching = module._ForkingPickler, self
-
-        class Pickler(original):  # type: ignore[misc, valid-type]
-            @classmethod
-            def dumps(cls, obj: object, protocol: int | None = None) -> Any:
-                start = time.monotonic_ns()
-                try:
-                    return original.dumps(obj, protocol)
-                finally:
-                    fetching.pickled_ns += time.monotonic_ns() - start
-
-        module._ForkingPickler = Pickler
+        """Time what this process's queues pickle."""
+        self.pickler = Pickling(self)
 
     def timed(self, collate: Any, fetcher: Any, watched: Any) -> Any:
         def timed_collate(samples: Any) -> Any:
@@ -203,6 +194,34 @@ class Fetching:
             name, keys, *rest = numpy.random.get_state()
             states.append((name, keys.tobytes(), *rest))
         return states
+
+
+class Pickling:
+    """Stands in for the pickler of this process's queues, which works in the queue's own thread, where it is to be timed."""
+
+    def __init__(self, fetching: Fetching) -> None:
+        from multiprocessing import queues
+
+        self.queues: Any = queues  # the name is private, and missing from the types
+        self.original = original = self.queues._ForkingPickler
+
+        class Pickler(original):  # type: ignore[misc, valid-type]
+            @classmethod
+            def dumps(cls, obj: object, protocol: int | None = None) -> Any:
+                start = time.monotonic_ns()
+                try:
+                    return original.dumps(obj, protocol)
+                finally:
+                    fetching.pickled_ns += time.monotonic_ns() - start
+
+        self.pickler, self.timing = Pickler, False
+        self.time(True)
+
+    def time(self, timing: bool) -> None:
+        """Put our pickler in the place of the original, or back; not where the user has put one of their own there since."""
+        if timing is not self.timing and self.queues._ForkingPickler in (self.pickler, self.original):
+            self.timing = timing
+            self.queues._ForkingPickler = self.pickler if timing else self.original
 
 
 class Fetch:
