@@ -6,6 +6,7 @@ For each planted training with a remedy that has a knob: `unstall fix` chooses a
 of a grid and with the chosen one, whole and in a random order, in so many rounds.  *loss* is how much longer a step takes with
 the chosen value than with the best of the grid: the geometric mean of the ratios within each round.  The best of several noisy
 values looks better than it is, so it is chosen by all rounds but one and compared in that one, each round left out in turn.
+For a fault of the start the time from the spawn to the last step stands for the step.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from unstall import causes
 from unstall.launch.workspace import Workspace
 from unstall.model.errors import UnstallError
 from unstall.model.remedy import Edit, Remedy, SetEnvironment, SetKeyword
-from unstall.model.trial import Proof
+from unstall.model.trial import Measure, Proof
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
 from unstall.pipeline.trial import Ask, Bench
@@ -107,7 +108,7 @@ def outcome(cause: str, script: str, folder: Path, budget_s: float, rounds: int)
     steps_ms = []
     for number in range(rounds):
         order = random.Random(number).sample(values, len(values))
-        made = {n: step_ms(bench, at(proof.remedy.edits, knob.keyword, chosen, n)) for n in order}
+        made = {n: taken_ms(bench, at(proof.remedy.edits, knob.keyword, chosen, n), proof.measure) for n in order}
         steps_ms.append(tuple(made[n] for n in values))
     return Outcome(
         cause, proof.verdict.value, chosen, knob.predicted, processes(proof), values, tuple(steps_ms), os.getloadavg()[0]
@@ -119,12 +120,12 @@ def processes(proof: Proof) -> int:
     return (proof.screening is not None) + len(proof.tried)
 
 
-def step_ms(bench: Bench, edits: tuple[Edit, ...]) -> float:
+def taken_ms(bench: Bench, edits: tuple[Edit, ...], measure: Measure) -> float:
     trial = bench.make(Ask(edits=edits))
     if trial.error:
         raise RuntimeError(trial.error)
     last = trial.end_S.size
-    return trial.mean_step_ns(int(last * FIRST), last) / 1e6
+    return (float(trial.end_S[-1]) if measure is Measure.START else trial.mean_step_ns(int(last * FIRST), last)) / 1e6
 
 
 def main() -> int:
