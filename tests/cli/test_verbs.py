@@ -83,6 +83,15 @@ def test_the_report_goes_to_stderr_and_leaves_stdout_to_the_training(pipeline, c
     assert "No step was found." in err
 
 
+@pytest.mark.parametrize("code, is_said", [(2, True), (1, False), (0, False)])
+def test_an_option_of_ours_behind_the_command_is_told_where_the_training_fails_over_it(
+    pipeline, make_report, capsys, code, is_said
+):
+    pipeline.report = make_report(exit_code=code)
+    main(["run", "train.py", "--lr", "3", "--job-hours=60"])
+    assert ("Write unstall run --job-hours ... train.py" in capsys.readouterr().err) is is_said
+
+
 def test_quiet_prints_nothing(pipeline, capsys):
     main(["run", "--quiet", "train.py"])
     assert capsys.readouterr() == ("", "")

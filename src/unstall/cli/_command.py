@@ -25,7 +25,22 @@ def refuse_options(command: tuple[str, ...]) -> None:
             f"{option} is an option of Python, not of unstall. Name the interpreter before it:\n"
             f"    {verb} python {shlex.join(command)}"
         )
-    ours = [name for parameter in click.get_current_context().command.params for name in parameter.opts]
     name = option.partition("=")[0]
-    near = difflib.get_close_matches(name, [one for one in ours if one.startswith("--")])
-    raise click.NoSuchOption(name, possibilities=near)
+    raise click.NoSuchOption(name, possibilities=difflib.get_close_matches(name, _ours()))
+
+
+def behind(command: tuple[str, ...]) -> str:
+    """Return what is to be said of options of ours that stand behind the command's first word; "" where none do.
+
+    They belong to the training, which may have one of the same name: it is for one that failed over its options.
+    """
+    given = [name for word in command[1:] if (name := word.partition("=")[0]) in _ours()]
+    if not given:
+        return ""
+    verb = f"unstall {click.get_current_context().info_name}"
+    return f"{', '.join(given)}: given to the training, as what stands behind its name is. Write {verb} {given[0]} ... {command[0]}"
+
+
+def _ours() -> list[str]:
+    parameters = click.get_current_context().command.params
+    return [name for parameter in parameters for name in parameter.opts if name.startswith("--")]

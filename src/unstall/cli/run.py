@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from unstall.cli._command import refuse_options
+from unstall.cli._command import behind, refuse_options
 from unstall.cli._options import COUNT, JSON, POSITIVE, VERBOSE, job, job_options
+
+USAGE = 2  # exit code of a script that was given what it does not know, by argparse and click
 
 
 @click.command(
@@ -70,6 +72,8 @@ def command(
         if sys.stderr.isatty():
             sys.stderr.write("\n")  # the training may have left the cursor in the middle of a line
         show(report, sys.stderr, verbose=verbose)
+        if report.exit_code == USAGE and (said := behind(command)):
+            click.echo(f"\nunstall: {said}", err=True)
     if json_file is not None:
         save(report, json_file)
     return report.exit_code
