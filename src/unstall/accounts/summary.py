@@ -99,7 +99,7 @@ def outside(ledger: Ledger, steps: Steps, wall_ns: int) -> tuple[Share, ...]:
 
 
 def bound_by(parts: Sequence[Share]) -> str:
-    """Return what bounds the step, and the most that any fix of it could give."""
+    """Return what bounds the step, and what would be left without it; `unstall fix --bounds` measures that."""
     if not parts:
         return "No steady step was seen."
     largest = max(parts, key=lambda part: part.ns)
@@ -113,7 +113,7 @@ def bound_by(parts: Sequence[Share]) -> str:
     most = f"{sum(part.ns for part in parts) / rest:.1f}x"
     return (
         f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes {largest.share:.0%} of the step, most of it {first}; "
-        f"the rest takes {rest / 1e6:.3g} ms, so no fix of it alone can give more than {most}."
+        f"without it {rest / 1e6:.3g} ms would be left: {most}."
     )
 
 
