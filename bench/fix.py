@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from unstall import causes
 from unstall.launch.workspace import Workspace
 from unstall.model.case import Planted
 from unstall.model.errors import UnstallError
+from unstall.model.remedy import Edit
 from unstall.model.trial import Fixed, Measure
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
@@ -106,11 +107,28 @@ def _fixed(folder: Path, budget_s: float) -> Fixed:
 def _run_s(folder: Path, exports: Mapping[str, str], measure: Measure) -> float:
     env = {**os.environ, **exports}
     bench = Bench(("train.py",), folder.parent / "trials", Workspace(folder, None), env)
-    trial = bench.make(Ask())
+    return taken_s(bench, (), measure, 1 / 2)
+
+
+def taken_s(bench: Bench, edits: tuple[Edit, ...], measure: Measure, first: float) -> float:
+    """Return the mean step of a trial, that share of its *first* steps left out; of the start the time to the last one."""
+    trial = bench.make(Ask(edits=edits))
     if trial.error:
         raise RuntimeError(trial.error)
     last = trial.end_S.size
-    return (float(trial.end_S[-1]) if measure is Measure.START else trial.mean_step_ns(last // 2, last)) / 1e9
+    return (float(trial.end_S[-1]) if measure is Measure.START else trial.mean_step_ns(int(last * first), last)) / 1e9
+
+
+def edited(journal: Journal, wanted: Sequence[str]) -> Iterator[tuple[str, str, Planted]]:
+    """Yield the key, the cause and the training of each plant whose remedy is an edit, of the causes *wanted* or all.
+
+    What *journal* holds is left out.
+    """
+    for cause in causes.load():
+        for number, planted in enumerate(cause.planted):
+            key = f"{cause.id} {number}"
+            if planted.edited and key not in journal.rows and (not wanted or cause.id in wanted):
+                yield key, cause.id, planted
 
 
 def main() -> int:
@@ -122,24 +140,20 @@ def main() -> int:
     args = parser.parse_args()
     journal = Journal(args.keep)
     print(f"{'planted':34} {'of':5} {'before':>8} {'patched':>8} {'by hand':>8} {'gained':>7} {'took':>6} {'load':>5}")
-    for cause in causes.load():
-        for number, planted in enumerate(cause.planted):
-            key = f"{cause.id} {number}"
-            if not planted.edited or key in journal.rows or (args.causes and cause.id not in args.causes):
+    for key, cause, planted in edited(journal, args.causes):
+        with tempfile.TemporaryDirectory() as name:
+            try:
+                one = outcome(cause, planted, Path(name), args.rounds, args.budget)
+            except (UnstallError, RuntimeError, subprocess.CalledProcessError) as error:
+                print(f"{cause:34} failed: {error}", flush=True)
                 continue
-            with tempfile.TemporaryDirectory() as name:
-                try:
-                    one = outcome(cause.id, planted, Path(name), args.rounds, args.budget)
-                except (UnstallError, RuntimeError, subprocess.CalledProcessError) as error:
-                    print(f"{cause.id:34} failed: {error}", flush=True)
-                    continue
-            journal.add(key, asdict(one))
-            print(
-                f"{one.planted:34} {one.measure.value:5} {shown(one.before_s)} {shown(one.patched_s)} "
-                f"{shown(one.by_hand_s)} {one.gained:7.0%} "
-                f"{one.took_s:5.0f}s {one.load:5.1f}  {'; '.join(one.verdicts) or 'nothing tried'}",
-                flush=True,
-            )
+        journal.add(key, asdict(one))
+        print(
+            f"{one.planted:34} {one.measure.value:5} {shown(one.before_s)} {shown(one.patched_s)} "
+            f"{shown(one.by_hand_s)} {one.gained:7.0%} "
+            f"{one.took_s:5.0f}s {one.load:5.1f}  {'; '.join(one.verdicts) or 'nothing tried'}",
+            flush=True,
+        )
     _sum_up([msgspec.convert(dict(row), Outcome, strict=False) for row in journal.rows.values()])
     return 0
 

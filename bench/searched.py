@@ -16,7 +16,6 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,14 +24,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from unstall import causes
+from fix import edited, taken_s
+
 from unstall.launch.workspace import Workspace
 from unstall.model.errors import UnstallError
-from unstall.model.remedy import Edit, Remedy, SetEnvironment, SetKeyword
-from unstall.model.trial import Measure, Proof
+from unstall.model.remedy import Remedy, SetEnvironment, SetKeyword
+from unstall.model.trial import Proof
 from unstall.pipeline._asked import FixOptions
 from unstall.pipeline.fix import fix
-from unstall.pipeline.trial import Ask, Bench
+from unstall.pipeline.proving import tuned
+from unstall.pipeline.trial import Bench
 from unstall.testing.journal import Journal
 
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -72,19 +73,6 @@ class Outcome:
         return self.values[int(np.log(np.array(self.step_ms)).mean(axis=0).argmin())]
 
 
-def at(edits: Sequence[Edit], keyword: str, chosen: int, value: int) -> tuple[Edit, ...]:
-    """Return *edits*, which set a knob to *chosen*, with *value* in its place."""
-
-    def changed(edit: Edit) -> Edit:
-        if isinstance(edit, SetKeyword) and edit.keyword == keyword:
-            return replace(edit, value=value)
-        if isinstance(edit, SetEnvironment) and edit.value == str(chosen):
-            return replace(edit, value=str(value))
-        return edit
-
-    return tuple(changed(edit) for edit in edits)
-
-
 def chosen_of(remedy: Remedy) -> int:
     """Return the value that the knob of *remedy* has in its edits."""
     keyword = remedy.knobs[0].keyword
@@ -104,11 +92,12 @@ def outcome(cause: str, script: str, folder: Path, budget_s: float, rounds: int)
         return "; ".join(one.because for one in result.untried) or "no remedy with a knob"
     knob, chosen = proof.remedy.knobs[0], chosen_of(proof.remedy)
     values = tuple(sorted({chosen, knob.predicted, *(n for n in GRID if knob.low <= n <= max(knob.high, chosen))}))
+    remedy = replace(proof.remedy, knobs=(replace(knob, predicted=chosen),))  # what its edits hold
     bench = Bench(("train.py",), folder / "trials", Workspace(folder / "work", None), dict(os.environ))
     steps_ms = []
     for number in range(rounds):
         order = random.Random(number).sample(values, len(values))
-        made = {n: taken_ms(bench, at(proof.remedy.edits, knob.keyword, chosen, n), proof.measure) for n in order}
+        made = {n: 1e3 * taken_s(bench, tuned(remedy, n).edits, proof.measure, FIRST) for n in order}
         steps_ms.append(tuple(made[n] for n in values))
     return Outcome(
         cause, proof.verdict.value, chosen, knob.predicted, processes(proof), values, tuple(steps_ms), os.getloadavg()[0]
@@ -120,14 +109,6 @@ def processes(proof: Proof) -> int:
     return (proof.screening is not None) + len(proof.tried)
 
 
-def taken_ms(bench: Bench, edits: tuple[Edit, ...], measure: Measure) -> float:
-    trial = bench.make(Ask(edits=edits))
-    if trial.error:
-        raise RuntimeError(trial.error)
-    last = trial.end_S.size
-    return (float(trial.end_S[-1]) if measure is Measure.START else trial.mean_step_ns(int(last * FIRST), last)) / 1e6
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=240.0, help="seconds, of each fix")
@@ -136,23 +117,19 @@ def main() -> int:
     parser.add_argument("causes", nargs="*")
     args = parser.parse_args()
     journal, here = Journal(args.keep and args.keep.resolve()), Path.cwd()
-    for cause in causes.load():
-        for number, planted in enumerate(cause.planted):
-            key = f"{cause.id} {number}"
-            if not planted.edited or key in journal.rows or (args.causes and cause.id not in args.causes):
-                continue
-            with tempfile.TemporaryDirectory() as name:
-                try:
-                    one = outcome(cause.id, planted.before, Path(name), args.budget, args.rounds)
-                except (UnstallError, RuntimeError) as error:
-                    one = f"failed: {error}"
-                finally:
-                    os.chdir(here)
-            if isinstance(one, str):
-                print(f"{key:34} {one}", flush=True)
-                continue
-            journal.add(key, asdict(one))
-            print(shown(one), flush=True)
+    for key, cause, planted in edited(journal, args.causes):
+        with tempfile.TemporaryDirectory() as name:
+            try:
+                one = outcome(cause, planted.before, Path(name), args.budget, args.rounds)
+            except (UnstallError, RuntimeError) as error:
+                one = f"failed: {error}"
+            finally:
+                os.chdir(here)
+        if isinstance(one, str):
+            print(f"{key:34} {one}", flush=True)
+            continue
+        journal.add(key, asdict(one))
+        print(shown(one), flush=True)
     losses = [msgspec.convert(dict(row), Outcome, strict=False).loss for row in journal.rows.values()]
     if losses:
         within = sum(loss <= 0.05 for loss in losses)

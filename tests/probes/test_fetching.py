@@ -50,7 +50,7 @@ class Recorder:
 def recorded(monkeypatch):
     """Return what makes *count* batches of *took_ns* in a worker, each 7 ns to pickle, and returns what is recorded."""
 
-    def made(count, took_ns):
+    def made(count, took_ns, watched=()):
         clock, recorder = Clock(took_ns), Recorder()
         monkeypatch.setattr(fetching, "time", clock)
         monkeypatch.setattr(fetching, "get_worker_info", lambda: SimpleNamespace(id=0))
@@ -58,7 +58,8 @@ def recorded(monkeypatch):
         probe = SimpleNamespace(on=True, recorder=recorder, guard=contextlib.nullcontext)
         of = Fetching(probe)
         of.samples = SimpleNamespace(
-            left=0,
+            left=len(watched),
+            wants=lambda fetcher, index: of.count in watched,
             reads=SimpleNamespace(begin=lambda count: None),
             memory=SimpleNamespace(look=lambda count, now: None),
         )
@@ -84,6 +85,12 @@ def test_all_batches_that_take_long_are_recorded(recorded):
 def test_of_cheap_batches_all_of_the_first_are_recorded_and_then_one_in_so_many(recorded):
     later = [CHEAP_UNTIL + n * CHEAP_ONE_IN for n in range(1, 6)]
     assert recorded(later[-1] + 1, CHEAP_NS - 1)["batch"].tolist() == [*range(1, CHEAP_UNTIL + 1), *later]
+
+
+def test_a_batch_whose_samples_are_looked_at_is_no_record_of_its_own_and_leaves_the_next_as_it_is(recorded):
+    later = CHEAP_UNTIL + CHEAP_ONE_IN
+    made = recorded(later, CHEAP_NS - 1, watched={later - 2, later - 1})
+    assert made["batch"].tolist() == [*range(1, CHEAP_UNTIL + 1), later] and made["pickle"][-1] == 7
 
 
 def test_what_is_sent_is_timed_where_it_is_recorded_next_and_left_alone_elsewhere(monkeypatch):

@@ -110,10 +110,10 @@ def bound_by(parts: Sequence[Share]) -> str:
     first = largest.parts[0].name if largest.parts else "time"
     if not rest:
         return f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes the whole step, most of it {first}."
-    most = f"{sum(part.ns for part in parts) / rest:.1f}x"
+    times = f"{sum(part.ns for part in parts) / rest:.1f}x"
     return (
         f"{what[0].upper()}{what[1:]}. {largest.name.capitalize()} takes {largest.share:.0%} of the step, most of it {first}; "
-        f"without it {rest / 1e6:.3g} ms would be left: {most}."
+        f"without it {rest / 1e6:.3g} ms would be left: {times}."
     )
 
 

@@ -82,10 +82,12 @@ class Fetching:
         def fetch(fetcher: Any, index: Any) -> Any:
             self.count = count = self.count + 1
             wanted = self.samples.left and self.samples.wants(fetcher, index)
-            if not self.probe.on or (count > self.until and count % self.one_in and not wanted):
+            recorded = self.probe.on and self.records(count)
+            if not recorded:
                 self.pickled_ns = 0  # a record is to hold what was pickled for one batch
-                if self.pickler is not None:  # what is recorded next is sent while this one is made
-                    self.pickler.time(not (count + 1) % self.one_in)
+                if self.pickler is not None:  # the batch before a recorded one is sent while that one is made
+                    self.pickler.time(self.records(count + 1))
+            if not recorded and not (wanted and self.probe.on):
                 return original(fetcher, index)
             token = None
             with self.probe.guard():
@@ -101,6 +103,9 @@ class Fetching:
             return batch
 
         return fetch
+
+    def records(self, count: int) -> bool:
+        return count <= self.until or not count % self.one_in
 
     def before(self, fetcher: Any, watched: Any) -> Fetch | None:
         """Begin a fetch, or return None where it is not ours to record; *watched*: its indices, if some are watched."""
@@ -129,7 +134,7 @@ class Fetching:
         nbytes = size_of(batch)
         if token.reads is not None:
             self.samples.reads.end(token.reads, fetcher, samples, nbytes)
-        if self.count > self.until and self.count % self.one_in:
+        if not self.records(self.count):
             return  # only its samples were wanted: how it was sent was not timed, and looking at them took time
         record = wire.FETCHED.pack(
             self.worker, 0, self.count, token.start, wall, cpu - token.cpu, run_queue - token.run_queue,
@@ -158,7 +163,7 @@ class Fetching:
         recorder.become_worker(info.id)
         recorder.fact({"worker": info.id})
         self.tell_threads()
-        self.time_pickling()
+        self.pickler = Pickling(self)
 
     def tell_threads(self) -> None:
         """Report the threads that tensor operations of this worker may use, where they changed."""
@@ -166,10 +171,6 @@ class Fetching:
         if threads != self.threads:
             self.threads = threads
             self.recorder.fact({"threads": threads, "threads_set_at": self.threads_set_at})
-
-    def time_pickling(self) -> None:
-        """Time what this process's queues pickle."""
-        self.pickler = Pickling(self)
 
     def timed(self, collate: Any, fetcher: Any, watched: Any) -> Any:
         def timed_collate(samples: Any) -> Any:

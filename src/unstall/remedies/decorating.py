@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from unstall.model.remedy import Decorate, Named
-from unstall.remedies.head import spelled
+from unstall.remedies.head import keywords, spelled
 from unstall.remedies.replacing import NotReachable, located, replace
 from unstall.remedies.sites import NotPatchable, parse, same_file
 from unstall.remedies.text import Text
@@ -30,11 +30,7 @@ def with_decorator(text: Text, tree: ast.Module, edit: Decorate) -> str:
     """
     function = _defined(tree, edit)
     name = spelled(tree, edit.call, edit)
-    given = [text.literal(value) for value in edit.arguments]
-    for keyword, value in edit.keywords:
-        given.append(
-            f"{keyword}={spelled(tree, value.path, edit) if isinstance(value, Named) else text.literal(value)}"
-        )
+    given = [*(text.literal(value) for value in edit.arguments), *keywords(text, tree, edit)]
     new = f"{name}({', '.join(given)})"
     for there in function.decorator_list:
         if ast.unparse(there) == ast.unparse(ast.parse(new, mode="eval")):
@@ -73,7 +69,7 @@ def decorate(edit: Decorate, undo: ExitStack, met: Callable[[], None]) -> None:
     owner, name = located(edit.made)
     base = getattr(owner, name)
     maker = getattr(*located(edit.call, getattr))
-    keywords = {key: getattr(*located(v.path, getattr)) if isinstance(v, Named) else v for key, v in edit.keywords}
+    given = {key: getattr(*located(v.path, getattr)) if isinstance(v, Named) else v for key, v in edit.keywords}
 
     classes = ExitStack()  # of its own, as *undo* is handed on before the script makes its classes
     undo.callback(classes.close)
@@ -82,11 +78,11 @@ def decorate(edit: Decorate, undo: ExitStack, met: Callable[[], None]) -> None:
         method = vars(kind).get(edit.method)
         code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
         if code is not None and code.co_firstlineno == edit.line and same_file(code.co_filename, edit.file):
-            replace(kind, edit.method, maker(*edit.arguments, **keywords)(method), classes)
+            replace(kind, edit.method, maker(*edit.arguments, **given)(method), classes)
             met()
 
-    def __init_subclass__(kind: Any, /, **given: Any) -> None:
-        super(base, kind).__init_subclass__(**given)
+    def __init_subclass__(kind: Any, /, **options: Any) -> None:
+        super(base, kind).__init_subclass__(**options)
         put_on(kind)
 
     if not isinstance(base, type) or "__init_subclass__" in vars(base):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from unstall.model.remedy import AddCall, Members, Scalar, SetAttribute, SourceEdit
+from unstall.model.remedy import AddCall, Decorate, MadeEdit, Members, Named, Scalar, SetAttribute, SourceEdit
 from unstall.remedies.names import Names
 from unstall.remedies.sites import NotPatchable, end_of
 from unstall.remedies.text import Text
@@ -144,6 +144,14 @@ def spelled(tree: ast.Module, path: str, edit: SourceEdit) -> str:
     if known is None:
         raise NotPatchable(edit, f"the file does not import {path.partition('.')[0]} at its own level")
     return known[0]
+
+
+def keywords(text: Text, tree: ast.Module, edit: MadeEdit | Decorate) -> list[str]:
+    """Return the keywords of *edit* as the file writes them; raises as `spelled`."""
+    return [
+        f"{name}={spelled(tree, value.path, edit) if isinstance(value, Named) else text.literal(value)}"
+        for name, value in edit.keywords
+    ]
 
 
 def _known(tree: ast.Module, path: str) -> tuple[str, ast.stmt] | None:

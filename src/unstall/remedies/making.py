@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import itertools
 
-from unstall.model.remedy import CallMethod, MadeEdit, Named, Value, WrapCall
-from unstall.remedies.head import spelled
+from unstall.model.remedy import CallMethod, MadeEdit, Named, WrapCall
+from unstall.remedies.head import keywords, spelled
 from unstall.remedies.names import Names
 from unstall.remedies.sites import NotPatchable, Site, end_of
 from unstall.remedies.text import Text
@@ -37,7 +37,7 @@ def with_made(text: Text, tree: ast.Module, site: Site, edit: MadeEdit) -> str:
     """
     refuse_unless_made_plainly(tree, site, edit)
     assert isinstance(site.node, ast.Call)
-    given = [f"{name}={_value(text, tree, value, edit)}" for name, value in edit.keywords]
+    given = keywords(text, tree, edit)
     if isinstance(edit, WrapCall):
         return _wrapped(text, tree, site.node, edit, given)
     return _followed(text, tree, site.node, edit, given)
@@ -105,7 +105,3 @@ def _block(names: Names, statement: ast.stmt) -> list[ast.stmt]:
     assert above is not None  # a statement stands in a block
     blocks = (value for _, value in ast.iter_fields(above) if isinstance(value, list))
     return next(block for block in blocks if any(one is statement for one in block))
-
-
-def _value(text: Text, tree: ast.Module, value: Value, edit: MadeEdit) -> str:
-    return spelled(tree, value.path, edit) if isinstance(value, Named) else text.literal(value)

@@ -114,9 +114,7 @@ def environment(edits: Sequence[Edit]) -> dict[str, str]:
 
 def _path(edit: SourceEdit) -> str:
     """Return the import path of what is changed in the live process."""
-    if isinstance(edit, Decorate):
-        return edit.made
-    if isinstance(edit, (WrapCall, CallMethod)) and edit.made:
+    if isinstance(edit, (Decorate, WrapCall, CallMethod)) and edit.made:
         return edit.made  # the class itself may be one of the script, which nobody imports
     if isinstance(edit, RemoveSetting):
         return edit.target

@@ -70,7 +70,6 @@ class Replayed:
 
     def __init__(self, owner: Passes, loader: Loader) -> None:
         self._owner, self._pass = owner, Pass(loader)
-        self._pass.ours = True
 
     def __iter__(self) -> Replayed:
         return self
